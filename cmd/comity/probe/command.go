@@ -23,11 +23,13 @@ func NewCommand() *cobra.Command {
 	var server, caFile string
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Check which API servers and URLs can be reached from here; used by kubectl comity join and verify",
+		Short: "Check which API servers and URLs can be reached from here; used by kubectl comity join, verify and trace",
 		Long: `Read a request as JSON from standard input and print the response as JSON:
 
   in:  {"servers": [{"url": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}], "urls": ["http://10.244.1.5:8081/healthz"], "timeoutSeconds": 5}
   out: {"servers": [{"target": "...", "error": "...", "milliseconds": 1.2}], "urls": [...]}
+
+With "names", these are resolved; with "addresses", a TCP connection is made to each.
 
 The exit code is 0 if the checks were made, whatever they found.
 

@@ -35,7 +35,10 @@ func Run(ctx context.Context, request Request) Response {
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
-	response := Response{Servers: make([]Result, len(request.Servers)), URLs: make([]Result, len(request.URLs))}
+	response := Response{
+		Servers: make([]Result, len(request.Servers)), URLs: make([]Result, len(request.URLs)),
+		Names: make([]Result, len(request.Names)), Addresses: make([]Result, len(request.Addresses)),
+	}
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	measure := func(result *Result, check func(context.Context) error) {
@@ -58,6 +61,24 @@ func Run(ctx context.Context, request Request) Response {
 		result := &response.URLs[i]
 		result.Target = target
 		measure(result, func(ctx context.Context) error { return checkURL(ctx, request.Family, result) })
+	}
+	for i, name := range request.Names {
+		result := &response.Names[i]
+		result.Target = name
+		measure(result, func(ctx context.Context) (err error) {
+			result.Addresses, err = net.DefaultResolver.LookupHost(ctx, name)
+			return err
+		})
+	}
+	for i, address := range request.Addresses {
+		response.Addresses[i].Target = address
+		measure(&response.Addresses[i], func(ctx context.Context) error {
+			connection, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err == nil {
+				err = connection.Close()
+			}
+			return err
+		})
 	}
 	_ = group.Wait()
 	return response

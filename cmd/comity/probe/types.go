@@ -17,6 +17,9 @@ type Request struct {
 	// URLs are plain http and must answer 200. Unlike a connection alone, that
 	// shows that no proxy on the way accepted it in the place of the target.
 	URLs []string `json:"urls,omitempty"`
+	// Names are resolved, and to Addresses, which are host:port, a TCP connection is made.
+	Names     []string `json:"names,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
 	// Family is the only one over which URLs are fetched, IPv4 or IPv6; any if empty.
 	Family string `json:"family,omitempty"`
 	// TimeoutSeconds bounds each target; 5 if zero.
@@ -35,6 +38,9 @@ type Server struct {
 type Response struct {
 	Servers []Result `json:"servers,omitempty"`
 	URLs    []Result `json:"urls,omitempty"`
+
+	Names     []Result `json:"names,omitempty"`
+	Addresses []Result `json:"addresses,omitempty"`
 }
 
 // Result is the outcome for one target.
@@ -51,4 +57,6 @@ type Result struct {
 	Status  int    `json:"status,omitempty"`
 	Body    string `json:"body,omitempty"`
 	Address string `json:"address,omitempty"`
+	// Addresses are what a name resolves to.
+	Addresses []string `json:"addresses,omitempty"`
 }

@@ -53,9 +53,9 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 	if err := json.Unmarshal(stdout.Bytes(), &response); err != nil {
 		return response, target.Errorf("read the answer of comity probe in Pod %s: %w", pod, err)
 	}
-	if len(response.Servers) != len(request.Servers) || len(response.URLs) != len(request.URLs) {
-		return response, target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)",
-			len(response.Servers)+len(response.URLs), len(request.Servers)+len(request.URLs), command.Version)
+	asked := len(request.Servers) + len(request.URLs) + len(request.Names) + len(request.Addresses)
+	if got := len(response.Servers) + len(response.URLs) + len(response.Names) + len(response.Addresses); got != asked {
+		return response, target.Errorf("comity probe answered for %d of %d targets; upgrade Comity there to the version of this plugin (%s)", got, asked, command.Version)
 	}
 	return response, nil
 }

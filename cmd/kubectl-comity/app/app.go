@@ -33,6 +33,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/policy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/trace"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
 	"github.com/comity-mcs/comity/policies/engine/child"
 )
@@ -106,6 +107,7 @@ func New(env *command.Env) *cobra.Command {
 		networkpolicy.New(env),
 		policy.New(env),
 		status.New(env),
+		trace.New(env),
 		verify.New(env),
 		newVersion(env),
 		newCompletion(env),

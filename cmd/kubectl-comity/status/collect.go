@@ -34,12 +34,12 @@ type Reader struct {
 func (r Reader) Read(ctx context.Context, sites []*agent.Site) Report {
 	parts := make([]part, len(sites))
 	command.InParallel(sites, func(i int, site *agent.Site) { parts[i] = r.site(ctx, site) })
-	report := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: []Problem{}}
+	report := Report{Clusters: []Cluster{}, Services: []Service{}}
 	for _, p := range parts {
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
-		report.Problems = append(report.Problems, p.problems...)
 	}
+	report.Problems = causes(parts)
 	if skew := agent.Skew(command.Version, sites); skew != "" {
 		report.Problems = append(report.Problems, Problem{Object: "versions", Message: skew})
 	}
@@ -64,7 +64,9 @@ type part struct {
 	listed map[model.ClusterID][]types.NamespacedName
 	// waiting are the problems of exports and imports, those of one cause together.
 	waiting map[cause][]finding
-	now     time.Time
+	// silent are the peers that are not connected.
+	silent map[model.ClusterID]silence
+	now    time.Time
 }
 
 func (p *part) problem(object, format string, args ...any) {
@@ -76,7 +78,7 @@ func (p *part) notServed(kinds string) {
 }
 
 func (r Reader) site(ctx context.Context, site *agent.Site) part {
-	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, now: time.Now().Add(r.Later)}
+	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]silence{}, now: time.Now().Add(r.Later)}
 	if site.Target == nil {
 		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
 		p.problem("cluster", "%v", site.Err)

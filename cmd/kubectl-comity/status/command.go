@@ -14,15 +14,18 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
-// interval is how often --watch refreshes the status.
+// interval is how often --watch and --wait refresh the status.
 const interval = 2 * time.Second
 
 const long = `Show the clusters, the connections to their peers, and every export and import
-with its conditions. Problems are listed at the end, with what to do about them.
+with its conditions. Problems are listed first, with what to do about them: one line
+for each cause, with the number of objects that it affects.
 
 STATE is that of the connection to a peer: Connected, or why it is not, such as
 Stale, Lost or NotUsed (the Peer is not accepted). docs/conditions.md explains the
 conditions. Give the context of a hub as well to see what its members lost there.
+
+With --wait, the command waits until there is no problem, or the time is over.
 
 The exit code is 1 if there is a problem.`
 
@@ -30,6 +33,7 @@ The exit code is 1 if there is a problem.`
 type options struct {
 	command.Output
 	watch     bool
+	wait      time.Duration
 	namespace string
 }
 
@@ -40,13 +44,15 @@ func New(env *command.Env) *cobra.Command {
 		Use:               "status [CONTEXT...]",
 		Short:             "Show clusters, peers, exports and imports, and their problems",
 		Long:              long,
-		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status -n shop -o yaml",
+		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml",
 		ValidArgsFunction: env.CompleteContexts,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
 	}
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print it again when it changes")
+	flags.DurationVar(&o.wait, "wait", 0, "Wait until there is no problem, and print the status then, or when this time is over")
+	cmd.MarkFlagsMutuallyExclusive("watch", "wait")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show only the exports and imports of this namespace")
 	return cmd
 }
@@ -58,6 +64,13 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 	}
 	reader := Reader{Namespace: o.namespace}
 	report := reader.Read(ctx, sites)
+	for end := time.Now().Add(o.wait); !report.Healthy && time.Now().Before(end) && ctx.Err() == nil; report = reader.Read(ctx, sites) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(interval, time.Until(end))):
+		}
+		agent.Read(ctx, env, sites)
+	}
 	err = o.show(env, report)
 	for o.watch && err == nil {
 		select {

@@ -25,28 +25,32 @@ type printer struct {
 }
 
 func (p printer) print(report Report) {
+	if report.Healthy {
+		p.line("Everything is healthy.\n")
+	} else {
+		p.line("Problems:")
+		for _, problem := range report.Problems {
+			p.line("  " + problemLine(problem))
+		}
+		p.line("")
+	}
 	p.clusters(report.Clusters)
 	p.peers(report.Clusters)
 	p.services(report.Services)
-	if report.Healthy {
-		p.line("\nEverything is healthy.")
-		return
-	}
-	p.line("\nProblems:")
-	for _, problem := range report.Problems {
-		p.line("  " + problemLine(problem))
-	}
 }
 
 func (p printer) line(text string) { _, _ = fmt.Fprintln(p.out, text) }
 
 // problemLine names the context once, whoever wrote the message.
 func problemLine(p Problem) string {
-	named := fmt.Sprintf("context %q: ", p.Context)
-	if p.Context == "" {
-		return p.Object + ": " + p.Message
+	line := p.Object
+	if p.Context != "" {
+		line = p.Context + ": " + p.Object
 	}
-	return p.Context + ": " + p.Object + ": " + strings.TrimPrefix(p.Message, named)
+	if p.Affects > 0 {
+		line += fmt.Sprintf(" (affects %d objects)", p.Affects)
+	}
+	return line + ": " + strings.TrimPrefix(p.Message, fmt.Sprintf("context %q: ", p.Context))
 }
 
 func (p printer) clusters(clusters []Cluster) {

@@ -99,11 +99,15 @@ type Service struct {
 	Conditions []metav1.Condition `json:"conditions"`
 }
 
-// Problem is one thing that is not as it should be.
+// Problem is one thing that is not as it should be: a cause, and not what follows from it.
 type Problem struct {
+	// Context is empty if it is about no single cluster, and has several, separated by
+	// commas, where these have the same problem with one peer.
 	Context string `json:"context,omitempty"`
 	Object  string `json:"object"`
 	Message string `json:"message"`
+	// Affects is on how many other objects the problem shows: exports, imports and Peers.
+	Affects int `json:"affects,omitempty"`
 }
 
 func timeOf(t time.Time) *metav1.Time {

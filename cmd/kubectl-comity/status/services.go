@@ -37,7 +37,7 @@ var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
 	err := join.Each(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
 		for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
-			p.note(kindExport, client.ObjectKeyFromObject(e), c, "")
+			p.note(kindExport, client.ObjectKeyFromObject(e), c, p.behind(c))
 		}
 		return nil
 	}, client.InNamespace(namespace))
@@ -76,16 +76,17 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 	if err != nil {
 		list = model.List{} // of another implementation, or the agent reports it
 	}
+	var listed []model.ClusterID
 	for _, entry := range list.Entries {
-		p.listed[entry.Cluster] = append(p.listed[entry.Cluster], key)
+		p.listed[entry.Cluster], listed = append(p.listed[entry.Cluster], key), append(listed, entry.Cluster)
 	}
 	for _, c := range p.addService(kindImport, imported.ObjectMeta, imported.Status.Conditions) {
-		clusters := []model.ClusterID{""}
+		clusters := []model.ClusterID{p.behind(c, listed...)}
 		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
 			clusters = sortedKeys(waiting)
 		} else if c.Type == condition.TypeFrozen && len(list.Entries) > 0 {
 			clusters[0] = list.Entries[0].Cluster
-		} else if at := slices.IndexFunc(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished }); at >= 0 {
+		} else if at := slices.IndexFunc(list.Entries, func(e model.Entry) bool { return clusters[0] == "" && e.Absent != model.SourcePublished }); at >= 0 {
 			clusters[0] = list.Entries[at].Cluster
 		}
 		for _, id := range clusters {
@@ -107,6 +108,10 @@ func (p *part) reportWaiting() {
 	})
 	for _, of := range causes {
 		found := p.waiting[of]
+		if s, is := p.silent[of.cluster]; is && slices.Contains(effects, of.reason) {
+			p.problems[s.at].Affects += len(found)
+			continue
+		}
 		object, message := of.object+" "+found[0].key.String(), found[0].condition.Message
 		if len(found) > 1 {
 			object = fmt.Sprintf("%d %ss, such as %s", len(found), of.object, found[0].key)

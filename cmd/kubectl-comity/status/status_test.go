@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -95,7 +98,7 @@ func sample() Report {
 			{Context: "prod-a", Cluster: "a", Kind: kindImport, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{is("Ready", "True", "Ready")}},
 		},
 		Problems: []Problem{
-			{Context: "prod-a", Object: "peer c", Message: "Lost: run kubectl comity join"},
+			{Context: "prod-a", Object: "peer c", Message: "Lost: run kubectl comity join", Affects: 12},
 			{Context: "prod-b", Object: "cluster", Message: "context \"prod-b\": no route"},
 			{Object: "versions", Message: "they differ"},
 		},
@@ -103,7 +106,12 @@ func sample() Report {
 }
 
 func TestPrint(t *testing.T) {
-	const want = `CONTEXT   CLUSTER   CLUSTERSET   COMITY   EXCHANGE   AGENT         SINCE   CERTIFICATE
+	const want = `Problems:
+  prod-a: peer c (affects 12 objects): Lost: run kubectl comity join
+  prod-b: cluster: no route
+  versions: they differ
+
+CONTEXT   CLUSTER   CLUSTERSET   COMITY   EXCHANGE   AGENT         SINCE   CERTIFICATE
 prod-a    a         example      v0.2.0   mesh       Running       90m     ends in 30d
 prod-b    -         -            -        -          Unreachable   -       -
 
@@ -114,15 +122,43 @@ a         c      Lost        10m     expired
 NAMESPACE   NAME   KIND            CLUSTER   VALID   READY   CONFLICT   ADMITTED   AVAILABLE
 shop        web    ServiceExport   a         True    True    False      True       False (NamespaceMissing)
 shop        web    ServiceImport   a         -       True    -          -          -
-
-Problems:
-  prod-a: peer c: Lost: run kubectl comity join
-  prod-b: cluster: no route
-  versions: they differ
 `
 	var out bytes.Buffer
 	printer{out: &out, now: noon}.print(sample())
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// A silent peer was eight long lines in two clusters.
+func TestAProblemIsACause(t *testing.T) {
+	conditionOf := func(kind, reason, message string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	}
+	in := func(context string, exports ...metav1.Condition) part {
+		p := part{cluster: Cluster{Context: context, State: Running}, agent: agent.Agent{Pod: &corev1.Pod{}}, now: noon,
+			listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]silence{}}
+		for _, id := range []string{"b", "d"} {
+			peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id}}
+			peer.Status.Conditions = []metav1.Condition{conditionOf("Connected", "Lost", "no heartbeat of "+id)}
+			p.addPeer(peer)
+		}
+		for _, c := range exports {
+			p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c))
+		}
+		p.reportWaiting()
+		return p
+	}
+	lost := conditionOf("Available", "Lost", "imported by 0 of 2 clusters; Lost in a, b: it may be gone")
+	missing := conditionOf("Available", "NamespaceMissing", "in b")
+	stopped := part{cluster: Cluster{Context: "d", State: NotRunning}, agent: agent.Agent{AgentInfo: model.AgentInfo{ID: "d"}}}
+	stopped.problem("agent", "no replica leads")
+	want := []Problem{
+		{Context: "d", Object: "agent", Message: "no replica leads", Affects: 2},
+		{Context: "a, c", Object: "peer b", Message: "Connected is False (Lost): no heartbeat of b", Affects: 2},
+		{Context: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b"},
+	}
+	if diff := cmp.Diff(want, causes([]part{in("a", lost, missing), in("c", lost), stopped})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

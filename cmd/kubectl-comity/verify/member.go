@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -50,7 +49,7 @@ func (m *member) id() string { return string(m.agent.ID) }
 func (m *member) prepare(ctx context.Context) {
 	m.failedAt = StageCreate
 	if m.failed = m.create(ctx); m.failed == nil {
-		m.failed = m.awaitPod(ctx)
+		m.failed = agent.AwaitPod(ctx, m.target, m.pod)
 	}
 	if m.failed != nil {
 		return
@@ -74,7 +73,7 @@ func (m *member) create(ctx context.Context) error {
 		return err
 	}
 	service := newService(m.namespace, m.service)
-	m.pod = newPod(m.namespace, answerOf(m.id(), m.namespace), m.agent)
+	m.pod = m.agent.NewPod(m.namespace, podName, podLabels, answerOf(m.id(), m.namespace))
 	for _, object := range []client.Object{m.pod, service} {
 		if err := m.target.Client.Create(ctx, object); err != nil {
 			return m.target.Errorf("create %T %s/%s: %w", object, m.namespace, object.GetName(), err)
@@ -97,39 +96,6 @@ func (m *member) copyPullSecrets(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// awaitPod waits until the Pod is ready, and says otherwise what keeps it.
-func (m *member) awaitPod(ctx context.Context) error {
-	return command.Await(ctx, pollInterval, func(ctx context.Context) error {
-		var pod corev1.Pod
-		if err := m.target.Get(ctx, m.namespace, podName, &pod); err != nil {
-			return err
-		}
-		if err := notReady(&pod); err != nil {
-			return m.target.Errorf("Pod %s/%s: %w", m.namespace, podName, err)
-		}
-		return nil
-	})
-}
-
-// notReady says what keeps a Pod from being ready; nil if it is.
-func notReady(pod *corev1.Pod) error {
-	why := "phase " + string(pod.Status.Phase)
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-		if c.Status == corev1.ConditionFalse && c.Message != "" {
-			why = c.Message
-		}
-	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.State.Waiting != nil {
-			why = c.State.Waiting.Reason + ": " + c.State.Waiting.Message
-		}
-	}
-	return fmt.Errorf("it is not ready: %s", why)
 }
 
 // awaitImport waits until this cluster imports what from exports.
@@ -202,12 +168,8 @@ func (m *member) remove(ctx context.Context) error {
 const (
 	// namespacePrefix is how the temporary namespaces begin.
 	namespacePrefix = "comity-verify-"
-	// port is where the Pod listens; the Service listens on 80.
-	port = 8080
 	// podName is the one Pod in each namespace: it serves, and it fetches.
 	podName = "verify"
-	// nobody is the user of Comity's image.
-	nobody = 65532
 )
 
 var podLabels = map[string]string{"app.kubernetes.io/name": "comity-verify"}
@@ -226,51 +188,13 @@ func serviceName(index int) string { return fmt.Sprintf("verify-%d", index+1) }
 // answerOf is what the Pod of a cluster answers.
 func answerOf(id, namespace string) string { return id + " in " + namespace }
 
-// newPod runs the agent's image where the agent runs, within Kubernetes'
-// restricted profile and without access to the API.
-func newPod(namespace, answer string, like agent.Agent) *corev1.Pod {
-	container := like.Container()
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: podName, Labels: podLabels},
-		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken:  ptr.To(false),
-			EnableServiceLinks:            ptr.To(false),
-			ImagePullSecrets:              like.Pod.Spec.ImagePullSecrets,
-			NodeSelector:                  like.Pod.Spec.NodeSelector,
-			Tolerations:                   like.Pod.Spec.Tolerations,
-			TerminationGracePeriodSeconds: ptr.To[int64](0),
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nobody), RunAsGroup: ptr.To[int64](nobody),
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-			},
-			Containers: []corev1.Container{{
-				Name: "verify", Image: container.Image, ImagePullPolicy: container.ImagePullPolicy, Command: container.Command,
-				Args:  []string{"serve", "--port", fmt.Sprint(port), "--text", answer},
-				Ports: []corev1.ContainerPort{{ContainerPort: port}},
-				ReadinessProbe: &corev1.Probe{
-					ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(port)}},
-					PeriodSeconds: 1,
-				},
-				Resources: corev1.ResourceRequirements{
-					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
-				},
-				SecurityContext: &corev1.SecurityContext{
-					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
-					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-				},
-			}},
-		},
-	}
-}
-
 // newService has both IP families where the cluster has both.
 func newService(namespace, name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.ServiceSpec{
 			Selector: podLabels, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
-			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(port)}},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(agent.ServePort)}},
 		},
 	}
 }

@@ -108,7 +108,7 @@ func TestThePodRunsWhereTheAgentDoesWithinTheRestrictedProfile(t *testing.T) {
 		Containers: []corev1.Container{{Name: "sidecar"}, image}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "pull"}},
 		Tolerations: []corev1.Toleration{{Key: "arch"}}, NodeSelector: map[string]string{"kubernetes.io/os": "linux"},
 	}}}
-	pod := newPod("n", "x", like)
+	pod := like.NewPod("n", "p", nil, "x")
 	c := pod.Spec.Containers[0]
 	if c.Image != image.Image || c.ImagePullPolicy != corev1.PullAlways || len(pod.Spec.Tolerations) != 1 || pod.Spec.NodeSelector["kubernetes.io/os"] != "linux" || len(pod.Spec.ImagePullSecrets) != 1 {
 		t.Errorf("Pod %+v", pod.Spec)

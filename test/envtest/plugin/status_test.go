@@ -220,6 +220,27 @@ var _ = Describe("status", func() {
 			"Leaving: 12 imports are left; when it is done, repeat: kubectl comity leave --id b a"),
 		Entry("a refused change, with the former one in use", nil, good(is("Accepted", "False", "InvalidKubeconfig", "it runs a program")), status.Connected, "Accepted is False (InvalidKubeconfig): it runs a program"),
 	)
+	It("is one cause that a peer is silent, and the imports that wait for it are counted", func() {
+		peer("b", nil, good(is("Connected", "False", "Lost", "no heartbeat"))...)
+		namespace := newNamespace()
+		for _, name := range []string{"one", "two"} {
+			imported(namespace, name, []metav1.Condition{is("Available", "False", "Lost", "b is Lost"), is("Frozen", "True", "NotRead", "cluster b is not read")}, entry("b", "u", "", time.Time{}))
+		}
+		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer b", Message: "Connected is False (Lost): no heartbeat", Affects: 4}))
+		Expect(run("status", "a").out).To(HavePrefix("Problems:\n  a: peer b (affects 4 objects): Connected is False (Lost): no heartbeat\n"))
+	})
+	It("is awaited", func() {
+		b := peer("b", nil, good(is("Connected", "False", "Lost", "no heartbeat"))...)
+		Expect(run("status", "a", "--wait", "1ms").code).To(Equal(1))
+		time.AfterFunc(time.Second, func() {
+			defer GinkgoRecover()
+			b.Status.Conditions = good()
+			Expect(target.Client.Status().Update(scratch, b)).To(Succeed())
+		})
+		got := run("status", "a", "--wait", "30s")
+		Expect(got.code).To(BeZero(), got.out)
+		Expect(got.err).To(BeEmpty(), "nothing but the plugin's own words")
+	})
 	It("gives the agent a minute to connect", func() {
 		peer("b", nil)
 		peer("c", nil, good(is("Connected", "Unknown", "Connecting", "cluster c is being connected to"))...)

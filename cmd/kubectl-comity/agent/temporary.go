@@ -1,0 +1,99 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+)
+
+const (
+	// ServePort is where a Pod of NewPod listens.
+	ServePort = 8080
+	// nobody is the user of Comity's image.
+	nobody = 65532
+	// pollInterval is the pause between two questions to a cluster.
+	pollInterval = 500 * time.Millisecond
+)
+
+// NewPod runs the agent's image where the agent runs, within Kubernetes' restricted
+// profile and without access to the API. It answers every request with answer, and can
+// run Probe. The leader's Pod must be known.
+func (a Agent) NewPod(namespace, name string, labels map[string]string, answer string) *corev1.Pod {
+	container := a.Container()
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			ImagePullSecrets:              a.Pod.Spec.ImagePullSecrets,
+			NodeSelector:                  a.Pod.Spec.NodeSelector,
+			Tolerations:                   a.Pod.Spec.Tolerations,
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nobody), RunAsGroup: ptr.To[int64](nobody),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: name, Image: container.Image, ImagePullPolicy: container.ImagePullPolicy, Command: container.Command,
+				Args:  []string{"serve", "--port", fmt.Sprint(ServePort), "--text", answer},
+				Ports: []corev1.ContainerPort{{ContainerPort: ServePort}},
+				ReadinessProbe: &corev1.Probe{
+					ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(ServePort)}},
+					PeriodSeconds: 1,
+				},
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+				},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+}
+
+// AwaitPod waits until a Pod is ready, and says otherwise what keeps it.
+func AwaitPod(ctx context.Context, target *command.Target, pod *corev1.Pod) error {
+	return command.Await(ctx, pollInterval, func(ctx context.Context) error {
+		var now corev1.Pod
+		if err := target.Get(ctx, pod.Namespace, pod.Name, &now); err != nil {
+			return err
+		}
+		if err := notReady(&now); err != nil {
+			return target.Errorf("Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		return nil
+	})
+}
+
+// notReady says what keeps a Pod from being ready; nil if it is.
+func notReady(pod *corev1.Pod) error {
+	why := "phase " + string(pod.Status.Phase)
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return nil
+		}
+		if c.Status == corev1.ConditionFalse && c.Message != "" {
+			why = c.Message
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.State.Waiting != nil {
+			why = c.State.Waiting.Reason + ": " + c.State.Waiting.Message
+		}
+	}
+	return fmt.Errorf("it is not ready: %s", why)
+}

@@ -1,0 +1,108 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote"
+)
+
+// effects are the reasons of exports and imports that wait for a peer which is not connected.
+var effects = []string{
+	condition.ReasonStale, condition.ReasonLost, condition.ReasonWithdrawn, model.ReasonUnreachable, model.ReasonFrozen, string(model.SourceNotRead),
+}
+
+// silence is a peer that is not connected, with the place of its problem.
+type silence struct {
+	reason string
+	at     int
+}
+
+// behind is the silent peer that a condition of an export or import waits for; empty if it
+// waits for none. listed are the clusters of an import.
+func (p *part) behind(c metav1.Condition, listed ...model.ClusterID) model.ClusterID {
+	if !slices.Contains(effects, c.Reason) {
+		return ""
+	}
+	ids := sortedKeys(p.silent)
+	if len(ids) == 1 {
+		return ids[0]
+	}
+	for _, id := range ids { // "Lost in b, c: …" is what an export says
+		if slices.Contains(listed, id) || len(listed) == 0 && regexp.MustCompile(`( in |, )`+string(id)+`\b`).MatchString(c.Message) {
+			return id
+		}
+	}
+	return ""
+}
+
+// causes are the problems of all parts: one for each cause, those of clusters and peers
+// first. A peer whose agent does not run is an effect of that, and one that is silent to
+// several clusters is one cause.
+func causes(parts []part) []Problem {
+	stopped := map[model.ClusterID]*Problem{}
+	for i := range parts {
+		at := slices.IndexFunc(parts[i].problems, func(problem Problem) bool { return problem.Object == "agent" })
+		if parts[i].cluster.State == NotRunning && at >= 0 {
+			stopped[parts[i].agent.ID] = &parts[i].problems[at]
+		}
+	}
+	type key struct {
+		peer   model.ClusterID
+		reason string
+	}
+	silent := map[key]*Problem{}
+	var found []*Problem
+	for i := range parts {
+		isSilent := map[int]key{}
+		for id, s := range parts[i].silent {
+			isSilent[s.at] = key{id, s.reason}
+		}
+		for n := range parts[i].problems {
+			problem := &parts[i].problems[n]
+			k, is := isSilent[n]
+			isHeartbeat := slices.Contains([]string{condition.ReasonStale, condition.ReasonLost, remote.ReasonHeartbeatMissing}, k.reason)
+			switch same := silent[k]; {
+			case is && isHeartbeat && stopped[k.peer] != nil:
+				stopped[k.peer].Affects += 1 + problem.Affects
+				continue
+			case is && same != nil:
+				same.Context += ", " + problem.Context
+				same.Affects += problem.Affects
+				continue
+			case is:
+				silent[k] = problem
+			}
+			found = append(found, problem)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b *Problem) int {
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.Affects, a.Affects))
+	})
+	all := []Problem{}
+	for _, problem := range found {
+		all = append(all, *problem)
+	}
+	return all
+}
+
+// rank orders clusters before peers, and both before exports and imports, which have
+// their causes elsewhere.
+func (p *Problem) rank() int {
+	switch {
+	case strings.Contains(p.Object, kindExport) || strings.Contains(p.Object, kindImport):
+		return 2
+	case strings.HasPrefix(p.Object, "peer "):
+		return 1
+	}
+	return 0
+}

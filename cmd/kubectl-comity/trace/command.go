@@ -1,0 +1,185 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+const long = `Show the way of one Service from each cluster that exports it to each one that
+imports it, as a tree: each step with what was found, in which cluster, and since when.
+The first broken step has the command that fixes it, or names who can, and the address
+of its documentation. What follows from it is marked, and not tried.
+
+Give the contexts of as many clusters as you can reach. Of others the command shows what
+these know. Give the context of a hub, too, if there is one.
+
+The last steps are the answer of the DNS and a TCP connection to each endpoint. They are
+tried from a temporary Pod of Comity's own image, in Comity's namespace of each importing
+cluster, which is removed. A NetworkPolicy may treat other clients differently. With
+--no-connect the command only reads.
+
+The exit code is 1 if a step is broken, or the Pod could not be removed.`
+
+// options are the flags.
+type options struct {
+	command.Output
+	from, to  string
+	noConnect bool
+	timeout   time.Duration
+}
+
+// New gives the command trace.
+func New(env *command.Env) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "trace NAMESPACE/NAME [CONTEXT...]",
+		Short: "Show where the way of a Service from cluster to cluster is broken, and what fixes it",
+		Long:  long,
+		Example: "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect\n" +
+			"  kubectl comity trace shop/web a b -o json",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: env.CompleteContexts,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
+	}
+	o.AddFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.from, "from", "", "Only the way from this cluster: a context, or the id of a cluster")
+	flags.StringVar(&o.to, "to", "", "Only the way to this cluster: a context, or the id of a cluster")
+	flags.BoolVar(&o.noConnect, "no-connect", false, "Only read: do not create a Pod, and try no connection")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute, "How long the Pod may take to start and try")
+	return cmd
+}
+
+func (o options) run(ctx context.Context, env *command.Env, args []string) error {
+	key, err := parseKey(args[0])
+	if err != nil {
+		return err
+	}
+	contexts := args[1:]
+	for _, end := range []string{o.from, o.to} { // one that is no context is the id of a cluster
+		if _, err := env.ContextNames([]string{end}); end != "" && err == nil && !slices.Contains(contexts, end) {
+			contexts = append(contexts, end)
+		}
+	}
+	sites, err := agent.Sites(ctx, env, contexts)
+	if err != nil {
+		return err
+	}
+	all := clusters{key: key, all: make([]*cluster, len(sites))}
+	command.InParallel(sites, func(i int, site *agent.Site) { all.all[i] = read(ctx, site, key) })
+	all.credentials(ctx)
+	report := all.trace(o.from, o.to)
+	if o.noConnect {
+		o.timeout = 0
+	}
+	report.connect(ctx, o.timeout)
+	report.conclude()
+	err = o.Print(env.Out, "ServiceTrace", report, func() {
+		p := printer{out: env.Out, now: time.Now()}
+		if env.IsTerminal(env.Raw) {
+			p.raw = env.Raw
+		}
+		p.print(report)
+	})
+	if err == nil && (report.Broken || len(report.LeftBehind) > 0) {
+		err = command.Printed(command.ExitProblem)
+	}
+	return err
+}
+
+// parseKey is the Service that is named on the command line.
+func parseKey(text string) (key types.NamespacedName, err error) {
+	namespace, name, _ := strings.Cut(text, "/")
+	if problems := append(validation.IsDNS1123Label(namespace), validation.IsDNS1123Label(name)...); len(problems) > 0 {
+		return key, fmt.Errorf("%q: expected NAMESPACE/NAME, such as shop/web", text)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+}
+
+// trace derives the steps of all ways, or of those from and to a cluster that is named by
+// its context or id.
+func (s clusters) trace(from, to string) Report {
+	r := Report{Namespace: s.key.Namespace, Name: s.key.Name, Exports: []Export{}}
+	for _, id := range s.named(from, s.exporters) {
+		c := s.of(id)
+		e := Export{Cluster: id, Steps: hop{s, c, s.of("")}.exporting(), Ways: []Way{}}
+		for _, other := range s.named(to, func() []model.ClusterID { return s.importers(c) }) {
+			h := hop{s, c, s.of(other)}
+			e.Ways = append(e.Ways, Way{To: other, Steps: h.way(), hop: h})
+		}
+		r.Exports = append(r.Exports, e)
+	}
+	return r
+}
+
+// named is the cluster of a context or id; all without one.
+func (s clusters) named(name string, all func() []model.ClusterID) []model.ClusterID {
+	if name == "" {
+		ids := all()
+		slices.Sort(ids)
+		return slices.Compact(ids)
+	}
+	for _, c := range s.all {
+		if c.Context == name {
+			return []model.ClusterID{c.ID}
+		}
+	}
+	return []model.ClusterID{model.ClusterID(name)}
+}
+
+// exporters are the clusters that export the Service, as far as anyone knows; or else
+// those that have a Service of the name, or all.
+func (s clusters) exporters() (ids []model.ClusterID) {
+	var have, read []model.ClusterID
+	for _, c := range s.all {
+		read = append(read, c.ID)
+		if c.service != nil {
+			have = append(have, c.ID)
+		}
+		if c.export != nil {
+			ids = append(ids, c.ID)
+		}
+		for _, entry := range c.list().Entries {
+			ids = append(ids, entry.Cluster)
+		}
+		for _, p := range c.peers {
+			if h := (hop{s, s.of(model.ClusterID(p.Name)), c}); h.report() != nil {
+				ids = append(ids, h.from.ID)
+			}
+		}
+	}
+	if len(ids) == 0 {
+		ids = have
+	}
+	if len(ids) == 0 {
+		ids = read
+	}
+	return ids
+}
+
+// importers are the clusters that may import what c exports: all others that are known.
+func (s clusters) importers(c *cluster) (ids []model.ClusterID) {
+	for _, other := range s.all {
+		if other != c && !s.isHub(other) {
+			ids = append(ids, other.ID)
+		}
+	}
+	for _, p := range c.peers {
+		ids = append(ids, model.ClusterID(p.Name))
+	}
+	return ids
+}
