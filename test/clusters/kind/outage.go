@@ -59,22 +59,41 @@ func (c *Cluster) move(ctx context.Context, from, to string, wanted bool) error 
 // Block resets every connection from Pods of c to the API server of peer, those
 // that are open too, until Unblock. Nodes still reach it.
 func (c *Cluster) Block(ctx context.Context, peer *Cluster) error {
+	return c.filter(ctx, fmt.Sprintf("ip daddr %s tcp dport 6443 reject with tcp reset", peer.nodes[0].address()))
+}
+
+// DropFrom drops every packet from Pods of peer to Pods of c, until Unblock, as a packet
+// filter between two networks does.
+func (c *Cluster) DropFrom(ctx context.Context, peer *Cluster) error {
+	var rules []string
+	for _, prefix := range peer.network.PodCIDRs {
+		family := "ip"
+		if prefix.Addr().Is6() {
+			family = "ip6"
+		}
+		rules = append(rules, fmt.Sprintf("%s saddr %s drop", family, prefix))
+	}
+	return c.filter(ctx, rules...)
+}
+
+// filter applies rules to what every node forwards, in place of those before.
+func (c *Cluster) filter(ctx context.Context, rules ...string) error {
 	return c.onNodes(ctx, fmt.Sprintf(`nft -f - <<'END'
-table ip comity-block
-delete table ip comity-block
-table ip comity-block {
+table inet comity-block
+delete table inet comity-block
+table inet comity-block {
 	chain forward {
 		type filter hook forward priority filter - 10; policy accept;
-		ip daddr %s tcp dport 6443 reject with tcp reset
+		%s
 	}
 }
 END
-`, peer.nodes[0].address()))
+`, strings.Join(rules, "\n\t\t")))
 }
 
-// Unblock undoes Block; it does nothing where nothing is blocked.
+// Unblock undoes Block and DropFrom; it does nothing where nothing is blocked.
 func (c *Cluster) Unblock(ctx context.Context) error {
-	return c.onNodes(ctx, "nft 'table ip comity-block; delete table ip comity-block'\n")
+	return c.onNodes(ctx, "nft 'table inet comity-block; delete table inet comity-block'\n")
 }
 
 // onNodes runs a script on every node.

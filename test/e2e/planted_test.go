@@ -1,0 +1,288 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
+)
+
+// named is how soon the person on call is told the cause.
+const named = time.Minute
+
+// planted is a fault: how it comes about, which command names it, and how it ends.
+type planted struct {
+	plant func(ctx context.Context)
+	// command is what the person on call runs, without "kubectl comity".
+	command string
+	// words are in the first cause.
+	words []string
+	// repair ends what no command of Comity can, as the owner of the object does. If nil,
+	// the command that is printed ends it.
+	repair func(ctx context.Context)
+}
+
+// diagnosis is what trace and diagnose print with -o json.
+type diagnosis struct {
+	Cause    *finding.Finding  `json:"cause"`
+	Findings []finding.Finding `json:"findings"`
+}
+
+// first is the first cause.
+func (d diagnosis) first() *finding.Finding {
+	if d.Cause == nil && len(d.Findings) > 0 {
+		return &d.Findings[0]
+	}
+	return d.Cause
+}
+
+// isNamedAndEnds plants a fault, reads its cause, follows the advice, and sees that all is well.
+func (f planted) isNamedAndEnds(ctx context.Context) {
+	GinkgoHelper()
+	f.plant(ctx)
+	var cause finding.Finding
+	Eventually(ctx, func(g Gomega) {
+		out, err := shell.try(ctx, "kubectl comity %s -o json 2>/dev/null", f.command)
+		g.Expect(err).To(HaveOccurred(), "`kubectl comity %s` finds nothing", f.command)
+		var found diagnosis
+		g.Expect(json.Unmarshal([]byte(out), &found)).To(Succeed(), out)
+		g.Expect(found.first()).NotTo(BeNil(), out)
+		cause = *found.first()
+		text, err := json.Marshal(cause)
+		g.Expect(err).NotTo(HaveOccurred())
+		for _, words := range f.words {
+			g.Expect(string(text)).To(ContainSubstring(words))
+		}
+	}).WithTimeout(named).WithPolling(time.Second).Should(Succeed(), "the first cause of `kubectl comity %s`", f.command)
+	step("%s: %s; fix: %s", cause.Check, cause.Message, cause.Fix)
+	Expect(cause.Fix).NotTo(BeEmpty(), "the cause %v has no fix", cause)
+	Expect(cause.Docs).To(HavePrefix(finding.Docs("")))
+	if f.repair == nil {
+		Expect(cause.Fix).To(HavePrefix("kubectl "))
+		shell.run(ctx, "%s", strings.ReplaceAll(cause.Fix, "kubectl comity", "yes | kubectl comity"))
+	} else {
+		f.repair(ctx)
+	}
+	Eventually(ctx, func() error {
+		out, err := shell.try(ctx, "kubectl comity %s", f.command)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}).WithPolling(time.Second).Should(Succeed(), "after the fix")
+}
+
+var _ = Describe("A fault of one Service is the first cause that trace names:", Ordered, beyond(), func() {
+	const trace = "trace planted/web a b --from a --to b"
+	key := types.NamespacedName{Namespace: "planted", Name: "web"}
+	taken := types.NamespacedName{Namespace: "planted", Name: "taken"}
+	late := types.NamespacedName{Namespace: "planted-late", Name: "web"}
+	// held is exported first from a, where it has no Service yet. So a is older, and comes after b's list has formed.
+	held := types.NamespacedName{Namespace: "planted", Name: "held"}
+	const formation = 2*time.Minute + 5*time.Second
+	var formed time.Time
+
+	BeforeAll(func(ctx SpecContext) {
+		for _, m := range bothMembers() {
+			m.create(ctx, newNamespace(key.Namespace))
+		}
+		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))
+		clusterB.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
+		clusterA.create(ctx, newExport(held.Namespace, held.Name))
+		clusterB.create(ctx, newServer(held.Namespace, held.Name, 1), newService(held.Namespace, held.Name, corev1.ServiceTypeClusterIP), newExport(held.Namespace, held.Name))
+		clusterB.expectImported(ctx, held, mcsv1beta1.ClusterSetIP, "b")
+		formed = time.Now()
+	})
+
+	DescribeTable("and its advice ends it", func(ctx SpecContext, f planted) { f.isNamedAndEnds(ctx) },
+		Entry("a scope that leaves the cluster out", planted{
+			plant: func(ctx context.Context) {
+				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"annotations": {"comity.dev/export-to": "elsewhere"}}}`)).To(Succeed())
+			},
+			command: trace,
+			words:   []string{"ServiceExport planted/web", "export-to"},
+		}),
+		Entry("a policy that denies", planted{
+			plant: func(ctx context.Context) {
+				policy := newPolicy("planted", `package comity.policies.planted
+deny contains {"message": "the owner is not known"} if { input.namespace.name == "planted"; not input.export.labels.owner }`)
+				policy.Spec.Existing = "Withdraw"
+				clusterA.create(ctx, policy)
+				DeferCleanup(func(ctx SpecContext) { Expect(clusterA.client.Delete(ctx, policy)).To(Succeed()) })
+			},
+			command: trace,
+			words:   []string{"PolicyDenied", "planted", "the owner is not known"},
+			repair: func(ctx context.Context) {
+				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"labels": {"owner": "web"}}}`)).To(Succeed())
+			},
+		}),
+		Entry("a namespace that the importing cluster lacks", planted{
+			plant: func(ctx context.Context) {
+				clusterA.create(ctx, newNamespace(late.Namespace), newServer(late.Namespace, late.Name, 1),
+					newService(late.Namespace, late.Name, corev1.ServiceTypeClusterIP), newExport(late.Namespace, late.Name))
+			},
+			command: "trace planted-late/web a b --from a --to b",
+			words:   []string{"Namespace planted-late"},
+		}),
+		Entry("a name that another Service took", planted{
+			plant: func(ctx context.Context) {
+				for _, name := range []string{model.DerivedName(taken.Name), model.AlternateDerivedName(taken.Name)} {
+					clusterB.create(ctx, newService(taken.Namespace, name, corev1.ServiceTypeClusterIP))
+				}
+				clusterA.create(ctx, newServer(taken.Namespace, taken.Name, 1), newService(taken.Namespace, taken.Name, corev1.ServiceTypeClusterIP),
+					newExport(taken.Namespace, taken.Name))
+			},
+			command: "trace planted/taken a b --from a --to b",
+			words:   []string{"Service planted/" + model.DerivedName(taken.Name)},
+			repair: func(ctx context.Context) {
+				for _, name := range []string{model.DerivedName(taken.Name), model.AlternateDerivedName(taken.Name)} {
+					Expect(clusterB.client.Delete(ctx, newService(taken.Namespace, name, corev1.ServiceTypeClusterIP))).To(Succeed())
+				}
+			},
+		}),
+		Entry("a NetworkPolicy that admits no address of the importing cluster", planted{
+			plant: func(ctx context.Context) {
+				Expect(clusterA.apply(ctx, `{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"namespace": "planted", "name": "closed"},
+					"spec": {"podSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"from": [{"namespaceSelector": {}}]}]}}`)).To(Succeed())
+			},
+			command: trace,
+			words:   []string{"NetworkPolicy planted/closed"},
+		}),
+		Entry("a takeover that is held", planted{
+			plant: func(ctx context.Context) {
+				letPass(ctx, formed, formation)
+				other := newService(held.Namespace, held.Name, corev1.ServiceTypeClusterIP)
+				other.Spec.Ports[0].Port = servicePort + 1
+				clusterA.create(ctx, newServer(held.Namespace, held.Name, 1), other)
+			},
+			command: "trace planted/held a b --from a --to b",
+			words:   []string{"TakeoverHeld"},
+		}),
+	)
+})
+
+var _ = Describe("A fault of a cluster is the first cause that trace or diagnose names:", Ordered, Serial, beyond(), func() {
+	const trace, diagnose = "trace planted-all/web a b --from a --to b", "diagnose a b"
+	key := types.NamespacedName{Namespace: "planted-all", Name: "web"}
+
+	BeforeAll(func(ctx SpecContext) {
+		for _, m := range bothMembers() {
+			m.create(ctx, newNamespace(key.Namespace))
+		}
+		clusterA.create(ctx, newServer(key.Namespace, key.Name, 1), newService(key.Namespace, key.Name, corev1.ServiceTypeClusterIP), newExport(key.Namespace, key.Name))
+		clusterB.expectImported(ctx, key, mcsv1beta1.ClusterSetIP, "a")
+	})
+
+	DescribeTable("and its advice ends it", func(ctx SpecContext, f planted) { f.isNamedAndEnds(ctx) },
+		Entry("ranges that overlap", planted{
+			plant: func(ctx context.Context) {
+				clusterB.create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "overlaps"},
+					Spec: corev1.NodeSpec{PodCIDR: "10.101.250.0/24", PodCIDRs: []string{"10.101.250.0/24"}, Unschedulable: true}})
+			},
+			command: diagnose,
+			words:   []string{"10.101.250.0/24"},
+			repair: func(ctx context.Context) {
+				Expect(clusterB.client.Delete(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "overlaps"}})).To(Succeed())
+			},
+		}),
+		Entry("CoreDNS without the zone", planted{
+			plant: func(ctx context.Context) {
+				shell.run(ctx, `kubectl --context b -n kube-system get configmap coredns -o json |
+					sed 's/multicluster clusterset.local/# &/' | kubectl --context b replace -f -
+					kubectl --context b -n kube-system rollout restart deployment coredns
+					kubectl --context b -n kube-system rollout status deployment coredns --timeout 60s`)
+			},
+			command: trace,
+			words:   []string{"CoreDNS", "clusterset.local"},
+		}),
+		Entry("a packet filter between the clusters", planted{
+			plant: func(ctx context.Context) {
+				Expect(clusterA.DropFrom(ctx, clusterB.Cluster)).To(Succeed())
+				DeferCleanup(func(ctx SpecContext) { Expect(clusterA.Unblock(ctx)).To(Succeed()) })
+			},
+			command: trace,
+			words:   []string{"packet filter"},
+			repair:  func(ctx context.Context) { Expect(clusterA.Unblock(ctx)).To(Succeed()) },
+		}),
+		Entry("a token that was revoked", planted{
+			plant: func(ctx context.Context) {
+				shell.run(ctx, "kubectl --context a -n comity-system delete serviceaccount peer-b")
+				Expect(clusterB.Block(ctx, clusterA.Cluster)).To(Succeed()) // an open watch outlives its token
+				Expect(clusterB.Unblock(ctx)).To(Succeed())
+			},
+			command: trace,
+			words:   []string{"Peer a"},
+		}),
+		Entry("an agent that is stopped", planted{
+			plant: func(ctx context.Context) {
+				DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
+				clusterB.scaleComity(ctx, 0)
+			},
+			command: trace,
+			words:   []string{"Deployment comity-system/comity"},
+		}),
+		Entry("a certificate that has expired", planted{
+			plant: func(ctx context.Context) {
+				clusterB.scaleCertManager(ctx, 0) // it would replace a certificate that has expired
+				serving, _ := clusterB.certificates(ctx)
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: serving.Spec.SecretName}}
+				certificate, key := expiredCertificate()
+				patch, err := json.Marshal(map[string]any{"data": map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}})
+				Expect(err).NotTo(HaveOccurred())
+				Expect(clusterB.patch(ctx, secret, string(patch))).To(Succeed())
+			},
+			command: diagnose,
+			words:   []string{"expired", "kubectl "},
+			repair: func(ctx context.Context) {
+				clusterB.scaleCertManager(ctx, 1)
+				serving, _ := clusterB.certificates(ctx)
+				shell.run(ctx, "kubectl --context b -n %s delete secret %s", install.Namespace, serving.Spec.SecretName)
+			},
+		}),
+	)
+})
+
+// scaleCertManager runs count replicas of cert-manager's controller.
+func (m *member) scaleCertManager(ctx context.Context, count int) {
+	GinkgoHelper()
+	shell.run(ctx, "kubectl --context %s -n cert-manager scale deployment cert-manager --replicas=%d && kubectl --context %s -n cert-manager rollout status deployment cert-manager --timeout 90s",
+		m.ID(), count, m.ID())
+}
+
+// expiredCertificate is one of Comity's webhook that ended an hour ago, with its key.
+func expiredCertificate() (certificate, key []byte) {
+	GinkgoHelper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	Expect(err).NotTo(HaveOccurred())
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "comity"}, DNSNames: []string{"comity-webhook.comity-system.svc"},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	Expect(err).NotTo(HaveOccurred())
+	encoded, err := x509.MarshalECPrivateKey(private)
+	Expect(err).NotTo(HaveOccurred())
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})
+}
