@@ -94,7 +94,7 @@ func (f planted) isNamedAndEnds(ctx context.Context) {
 	}).WithPolling(time.Second).Should(Succeed(), "after the fix")
 }
 
-var _ = Describe("A fault of one Service is the first cause that trace names:", Ordered, beyond(), func() {
+var _ = Describe("A fault of one Service is the first cause that trace names:", Ordered, ContinueOnFailure, beyond(), func() {
 	const trace = "trace planted/web a b --from a --to b"
 	key := types.NamespacedName{Namespace: "planted", Name: "web"}
 	taken := types.NamespacedName{Namespace: "planted", Name: "taken"}
@@ -183,7 +183,7 @@ deny contains {"message": "the owner is not known"} if { input.namespace.name ==
 	)
 })
 
-var _ = Describe("A fault of a cluster is the first cause that trace or diagnose names:", Ordered, Serial, beyond(), func() {
+var _ = Describe("A fault of a cluster is the first cause that trace or diagnose names:", Ordered, ContinueOnFailure, Serial, beyond(), func() {
 	const trace, diagnose = "trace planted-all/web a b --from a --to b", "diagnose a b"
 	key := types.NamespacedName{Namespace: "planted-all", Name: "web"}
 
