@@ -119,15 +119,19 @@ var _ = Describe("A fault of one Service is the first cause that trace names:", 
 	DescribeTable("and its advice ends it", func(ctx SpecContext, f planted) { f.isNamedAndEnds(ctx) },
 		Entry("a scope that leaves the cluster out", planted{
 			plant: func(ctx context.Context) {
-				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"annotations": {"comity.dev/export-to": "elsewhere"}}}`)).To(Succeed())
+				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"annotations": {"comity.dev/export-to-selector": "region=elsewhere"}}}`)).To(Succeed())
 			},
 			command: trace,
-			words:   []string{"ServiceExport planted/web", "export-to"},
+			words:   []string{"planted/web", "export-to"},
 		}),
 		Entry("a policy that denies", planted{
 			plant: func(ctx context.Context) {
 				policy := newPolicy("planted", `package comity.policies.planted
-deny contains {"message": "the owner is not known"} if { input.namespace.name == "planted"; not input.export.labels.owner }`)
+deny contains {"msg": "the owner is not known"} if {
+	input.object.metadata.namespace == "planted"
+	input.object.metadata.name == "web"
+	not input.object.metadata.labels.owner
+}`)
 				policy.Spec.Existing = "Withdraw"
 				clusterA.create(ctx, policy)
 				DeferCleanup(func(ctx SpecContext) { Expect(clusterA.client.Delete(ctx, policy)).To(Succeed()) })
@@ -241,7 +245,7 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 				clusterB.scaleComity(ctx, 0)
 			},
 			command: trace,
-			words:   []string{"Deployment comity-system/comity"},
+			words:   []string{"NotRunning", "scale deployment comity"},
 		}),
 		Entry("a certificate that has expired", planted{
 			plant: func(ctx context.Context) {
@@ -259,6 +263,7 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 				clusterB.scaleCertManager(ctx, 1)
 				serving, _ := clusterB.certificates(ctx)
 				shell.run(ctx, "kubectl --context b -n %s delete secret %s", install.Namespace, serving.Spec.SecretName)
+				clusterB.awaitComity(ctx)
 			},
 		}),
 	)
