@@ -123,6 +123,9 @@ var _ = Describe("A fault of one Service is the first cause that trace names:", 
 			},
 			command: trace,
 			words:   []string{"planted/web", "export-to"},
+			repair: func(ctx context.Context) {
+				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"annotations": {"comity.dev/export-to-selector": null}}}`)).To(Succeed())
+			},
 		}),
 		Entry("a policy that denies", planted{
 			plant: func(ctx context.Context) {

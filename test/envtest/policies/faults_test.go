@@ -166,7 +166,8 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 				ContainSubstring("[fine] no.\nNot every policy could be evaluated: policy slow: "),
 				ContainSubstring("evaluations are running and none ended in time"),
 				ContainSubstring("the policies were not evaluated in time"),
-				ContainSubstring("Comity's webhook answers"), // its gate lets 64 requests in at a time
+				ContainSubstring("the process that evaluates policies ended: it needs more than"), // many at once
+				ContainSubstring("Comity's webhook answers"),                                      // its gate lets 64 requests in at a time
 			))))
 			if strings.Contains(err.Error(), "policy slow: ") {
 				byPolicy++
@@ -184,7 +185,7 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 			if condition == nil || object.Status.Failures == nil {
 				return ""
 			}
-			return fmt.Sprintf("%s/%s %t", condition.Status, condition.Reason, object.Status.Failures.Count >= int64(byPolicy))
+			return fmt.Sprintf("%s/%s %t", condition.Status, condition.Reason, object.Status.Failures.Count >= int64(byPolicy*9/10)) // one whose process ends may not be counted
 		}).Within(timeout).Should(Or(Equal("False/EvaluationFailed true"), Equal("False/ResourceExhausted true")))
 	})
 })
