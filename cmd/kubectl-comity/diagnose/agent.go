@@ -206,8 +206,8 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 				Fix: "kubectl --context " + c.Context + " get pods -A -l app.kubernetes.io/name=cainjector", Docs: finding.Docs("install.md#without-cert-manager")}}, nil
 		}
 	}
-	if c.Agent.Pod == nil { // which is found by another check
-		return nil, nil
+	if c.Agent.Pod == nil {
+		return nil, c.Err
 	}
 	secret, chain, err := agent.Certificate(ctx, c.Target, c.Agent.Namespace, c.Agent.Pod.Spec)
 	if err == nil && secret == nil {

@@ -137,7 +137,7 @@ func definitions(_ context.Context, c *cluster) (all []finding.Finding, err erro
 		kinds[older] = "ServiceExport ServiceImport"
 	}
 	missing := map[string][]string{}
-	for version := range kinds {
+	for _, version := range slices.Sorted(maps.Keys(kinds)) {
 		for kind := range strings.FieldsSeq(kinds[version]) {
 			served, errServes := c.Target.Serves(schema.FromAPIVersionAndKind(version, kind))
 			if err = errors.Join(err, errServes); errServes == nil && !served {
@@ -148,7 +148,7 @@ func definitions(_ context.Context, c *cluster) (all []finding.Finding, err erro
 	for _, version := range slices.Sorted(maps.Keys(missing)) {
 		f := finding.Finding{Reason: "NotServed", Message: fmt.Sprintf("the API server does not serve %s of %s", strings.Join(missing[version], ", "), version),
 			Fix: c.helm("--reset-then-reuse-values --set crds.enabled=true --set crds.mcs.enabled=true")}
-		if version == older && len(missing) == 1 { // the newer version is served, so another owner's definitions are there
+		if version == older && missing[mcsv1beta1.GroupVersion.String()] == nil { // the newer version is served, so another owner's definitions are there
 			f.Message += ", which CoreDNS, Envoy Gateway and Istio read; the definitions are not Comity's"
 			f.Fix = "kubectl --context " + c.Context + " apply --server-side --force-conflicts" + definition + "serviceexports.yaml" + definition + "serviceimports.yaml"
 		}
@@ -168,11 +168,11 @@ func otherImplementations(ctx context.Context, c *cluster) (all []finding.Findin
 		return nil, nil // sync.import=false is for this
 	}
 	found := map[string]string{}
-	for name, implementation := range implementations {
+	for _, name := range slices.Sorted(maps.Keys(implementations)) {
 		var deployments appsv1.DeploymentList
 		err = errors.Join(err, c.Target.Client.List(ctx, &deployments, client.MatchingFields{metav1.ObjectNameField: name}))
 		for _, d := range deployments.Items {
-			found["Deployment "+d.Namespace+"/"+d.Name] = implementation
+			found["Deployment "+d.Namespace+"/"+d.Name] = implementations[name]
 		}
 	}
 	var cilium corev1.ConfigMap

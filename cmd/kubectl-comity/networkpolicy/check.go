@@ -69,7 +69,7 @@ func read(ctx context.Context, target *command.Target, namespace string) (s stat
 	within := client.InNamespace(namespace)
 	err = errors.Join(target.Client.List(ctx, &s.namespaces), target.Client.List(ctx, &s.services, within), target.Client.List(ctx, &s.policies, within))
 	if err != nil {
-		err = target.Errorf("read what NetworkPolicies select: %w", err)
+		err = fmt.Errorf("read what NetworkPolicies select: %w", err)
 	}
 	return s, err
 }
@@ -94,7 +94,7 @@ func (s state) of(key client.ObjectKey) (namespace corev1.Namespace, service cor
 func closed(ctx context.Context, target *command.Target, service corev1.Service, policies []networkingv1.NetworkPolicy, from []importer) (names, why string, err error) {
 	var pods corev1.PodList
 	if err := target.Client.List(ctx, &pods, client.InNamespace(service.Namespace), client.MatchingLabels(service.Spec.Selector)); err != nil {
-		return "", "", target.Errorf("read the Pods of Service %s/%s: %w", service.Namespace, service.Name, err)
+		return "", "", fmt.Errorf("read the Pods of Service %s/%s: %w", service.Namespace, service.Name, err)
 	}
 	for _, pod := range pods.Items {
 		chosen := selecting(policies, pod.Labels)

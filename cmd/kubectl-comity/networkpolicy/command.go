@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -59,10 +61,10 @@ func New(env *command.Env) *cobra.Command {
 // given are the ranges of --pod-cidrs.
 func given(podCIDRs map[string]string) (Known, error) {
 	known := Known{}
-	for id, text := range podCIDRs {
-		ranges, err := model.ParsePrefixes(strings.Split(text, ","))
+	for _, id := range slices.Sorted(maps.Keys(podCIDRs)) {
+		ranges, err := model.ParsePrefixes(strings.Split(podCIDRs[id], ","))
 		if err != nil {
-			return nil, fmt.Errorf("--pod-cidrs %s=%s: %w", id, text, err)
+			return nil, fmt.Errorf("--pod-cidrs %s=%s: %w", id, podCIDRs[id], err)
 		}
 		known[model.ClusterID(id)] = join.Ranges{Pods: ranges, Source: "given with --pod-cidrs"}
 	}
