@@ -101,7 +101,7 @@ func New(env *command.Env) *cobra.Command {
 		join.NewRotate(env, agent.Probe),
 		confirm.New(env),
 		coredns.New(env),
-		gather.New(env, New),
+		gather.New(env),
 		graph.New(env),
 		diagnose.New(env),
 		networkpolicy.New(env),

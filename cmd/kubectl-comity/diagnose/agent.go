@@ -9,12 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -80,9 +78,6 @@ func connections(_ context.Context, c *cluster) (all []finding.Finding, err erro
 		f := finding.Finding{Object: "Peer " + name, Message: problem.Message, Fix: c.joinAgain(name)}
 		if match := reasonIn.FindStringSubmatch(problem.Message); match != nil {
 			f.Reason = match[1]
-		}
-		if at := slices.IndexFunc(c.status.Clusters[0].Peers, func(p status.Peer) bool { return p.ID == name && string(p.State) == f.Reason }); at >= 0 {
-			f.Since = c.status.Clusters[0].Peers[at].Since
 		}
 		switch f.Reason {
 		case "HeartbeatMissing", "Stale", string(status.Lost):
@@ -182,16 +177,13 @@ type hook struct {
 	admissionregistrationv1.WebhookClientConfig
 }
 
-// webhook checks the configuration by which the API server calls the webhook, and the
-// certificate that the webhook serves against it.
+// webhook checks the configurations by which the API server calls the webhook, and the
+// certificate that the webhook serves against their CA bundles.
 func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	var mutating admissionregistrationv1.MutatingWebhookConfigurationList
 	var validating admissionregistrationv1.ValidatingWebhookConfigurationList
 	if err := errors.Join(c.Target.Client.List(ctx, &mutating, agent.Labels), c.Target.Client.List(ctx, &validating, agent.Labels)); err != nil {
-		return nil, c.Target.Errorf("read the configuration of the webhook: %w", err)
-	}
-	if len(mutating.Items) == 0 || len(validating.Items) == 0 {
-		return []finding.Finding{{Reason: "WebhookMissing", Message: "a webhook configuration of Comity is missing, so no policy checks an export when it is stored", Fix: c.helm("--reset-then-reuse-values")}}, nil
+		return nil, err
 	}
 	var hooks []hook
 	for _, configuration := range mutating.Items {
@@ -204,49 +196,41 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 			hooks = append(hooks, hook{"ValidatingWebhookConfiguration " + configuration.Name, one.ClientConfig})
 		}
 	}
+	if len(mutating.Items) == 0 || len(validating.Items) == 0 {
+		return []finding.Finding{{Reason: "WebhookMissing", Message: "a webhook configuration of Comity is missing, so no policy checks an export when it is stored",
+			Fix: c.helm("--reset-then-reuse-values")}}, nil
+	}
 	for _, one := range hooks {
 		if len(one.CABundle) == 0 {
 			return []finding.Finding{{Object: one.object, Reason: "CABundleMissing", Message: "a webhook has no CA bundle, so the API server refuses exports; the CA injector of cert-manager sets it",
 				Fix: "kubectl --context " + c.Context + " get pods -A -l app.kubernetes.io/name=cainjector", Docs: finding.Docs("install.md#without-cert-manager")}}, nil
 		}
 	}
-	return c.certificate(ctx, hooks)
-}
-
-func (c *cluster) certificate(ctx context.Context, hooks []hook) ([]finding.Finding, error) {
-	var spec corev1.PodSpec
-	if deployments, err := agent.Deployments(ctx, c.Target, c.Agent.Namespace); err != nil {
-		return nil, err
-	} else if len(deployments) > 0 {
-		spec = deployments[0].Spec.Template.Spec
+	if c.Agent.Pod == nil {
+		return nil, c.Err
 	}
-	secret, chain, err := agent.Certificate(ctx, c.Target, c.Agent.Namespace, spec)
+	secret, chain, err := agent.Certificate(ctx, c.Target, c.Agent.Namespace, c.Agent.Pod.Spec)
 	if err == nil && secret == nil {
-		err = errors.New("no Secret that the Pods mount has one, or it may not be read")
+		err = errors.New("no Secret that the agent's Pod mounts has a certificate, or it may not be read")
 	}
 	if err != nil {
-		return nil, c.Target.Errorf("read the certificate of the webhook in namespace %s: %w", c.Agent.Namespace, err)
+		return nil, err
 	}
 	f := finding.Finding{Object: "Secret " + secret.Namespace + "/" + secret.Name, Docs: finding.Docs("install.md#without-cert-manager"),
 		Fix: c.kubectl(fmt.Sprintf("create secret tls %s --cert=tls.crt --key=tls.key --dry-run=client -o yaml | %s", secret.Name, c.kubectl("apply -f -")))}
 	if secret.Annotations["cert-manager.io/certificate-name"] != "" {
 		f.Fix = c.kubectl("delete secret " + secret.Name) // cert-manager issues it again
 	}
-	if f.Severity, f.Reason, f.Message = certificateFault(chain, hooks, c.now); f.Reason == "" {
+	if f.Reason, f.Message = certificateFault(chain, hooks, c.now); f.Reason == "" {
 		return nil, nil
 	}
 	return []finding.Finding{f}, nil
 }
 
-// renewLate is the most that a certificate that is renewed in time has left.
-const renewLate = 14 * 24 * time.Hour
-
-// certificateFault says why the API server does not trust the certificate for a webhook, or
-// soon will not.
-func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) (severity finding.Severity, reason, message string) {
-	begins, ends := chain[0].NotBefore, chain[0].NotAfter
-	if !ends.After(now) {
-		return finding.Error, "CertificateExpired", fmt.Sprintf("the certificate of the webhook expired at %s; the API server refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
+// certificateFault says why the API server does not trust the certificate for a webhook.
+func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) (reason, message string) {
+	if ends := chain[0].NotAfter; !ends.After(now) {
+		return "CertificateExpired", fmt.Sprintf("the certificate of the webhook expired at %s; the API server refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
 	}
 	options := x509.VerifyOptions{Intermediates: x509.NewCertPool(), CurrentTime: now}
 	for _, further := range chain[1:] {
@@ -259,11 +243,8 @@ func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) (s
 			options.DNSName = one.Service.Name + "." + one.Service.Namespace + ".svc"
 		}
 		if _, err := chain[0].Verify(options); err != nil {
-			return finding.Error, "CertificateNotTrusted", fmt.Sprintf("the API server refuses every export, since the CA bundle of %s does not verify the certificate of the webhook: %v", one.object, err)
+			return "CertificateNotTrusted", fmt.Sprintf("the API server refuses every export, since the CA bundle of %s does not verify the certificate of the webhook: %v", one.object, err)
 		}
 	}
-	if left := ends.Sub(now); left < min(renewLate, ends.Sub(begins)/4) {
-		return finding.Warning, "CertificateExpires", fmt.Sprintf("the certificate of the webhook should have been renewed, and expires at %s; then the API server refuses every export", ends.UTC().Format(time.RFC3339))
-	}
-	return "", "", ""
+	return "", ""
 }

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
@@ -39,7 +38,7 @@ import (
 // clusters are not diagnosed.
 func overlaps(_ context.Context, c *cluster) (all []finding.Finding, err error) {
 	if err = c.rangesErr; len(c.ranges.Pods) == 0 && err == nil {
-		err = c.Target.Errorf("no Pod range is known; compare it by hand, and pass it to join as --pod-cidrs %s=RANGE", c.id)
+		err = fmt.Errorf("no Pod range is known; compare it by hand, and pass it to join as --pod-cidrs %s=RANGE", c.id)
 	}
 	with := func(id model.ClusterID, ranges join.Ranges) {
 		if overlap := join.Overlap(c.id, id, c.ranges, ranges); overlap != "" {
@@ -69,25 +68,14 @@ type server struct {
 }
 
 func readServer(ctx context.Context, target *command.Target) (s server, err error) {
-	defer func() {
-		if err != nil {
-			err = target.Errorf("read the version of the API server: %w", err)
-		}
-	}()
-	base, _, err := rest.DefaultServerUrlFor(target.REST)
-	if err != nil {
-		return s, err
-	}
+	base, _, errURL := rest.DefaultServerUrlFor(target.REST)
 	api, err := rest.HTTPClientFor(target.REST)
-	if err != nil {
+	if err = errors.Join(err, errURL); err != nil {
 		return s, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base.JoinPath("version").String(), nil)
-	if err != nil {
-		return s, err
-	}
+	request := &http.Request{Method: http.MethodGet, URL: base.JoinPath("version")}
 	sent := time.Now()
-	response, err := api.Do(request)
+	response, err := api.Do(request.WithContext(ctx))
 	if err != nil {
 		return s, err
 	}
@@ -128,11 +116,8 @@ func clocks(_ context.Context, c *cluster) ([]finding.Finding, error) {
 
 func certManager(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	served, err := c.Target.Serves(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"})
-	if err != nil {
-		return nil, c.Target.Errorf("find cert-manager: %w", err)
-	}
-	if served {
-		return nil, nil
+	if err != nil || served {
+		return nil, err
 	}
 	return []finding.Finding{{Severity: finding.Warning, Reason: "Missing", Message: "cert-manager is not installed; the webhook needs it, or a certificate of your own",
 		Fix: "helm upgrade --install cert-manager oci://quay.io/jetstack/charts/cert-manager --kube-context " + c.Context + " --namespace cert-manager --create-namespace --set crds.enabled=true --wait"}}, nil
@@ -143,35 +128,33 @@ const definition = " -f https://raw.githubusercontent.com/kubernetes-sigs/mcs-ap
 // definitions asks for all kinds that the agent reads and writes, and for the version of the
 // MCS API that others read.
 func definitions(_ context.Context, c *cluster) (all []finding.Finding, err error) {
-	mcs := mcsv1beta1.GroupName + "/v1beta1 ServiceExport ServiceImport"
-	older := mcsv1beta1.GroupName + "/v1alpha1 ServiceExport ServiceImport"
-	wanted := []string{mcs, older, v1alpha1.GroupVersion.String() + " ExportRecord ImportRecord MemberRecord NamespaceRecord Peer", policyv1alpha1.GroupVersion.String() + " ExportPolicy"}
-	if c.kind() == hub {
-		wanted = []string{v1alpha1.GroupVersion.String() + " ExportRecord ImportRecord MemberRecord NamespaceRecord"}
+	const older = mcsv1beta1.GroupName + "/v1alpha1"
+	kinds := map[string]string{v1alpha1.GroupVersion.String(): "ExportRecord ImportRecord MemberRecord NamespaceRecord"}
+	if c.kind() != hub {
+		kinds[v1alpha1.GroupVersion.String()] += " Peer"
+		kinds[policyv1alpha1.GroupVersion.String()] = "ExportPolicy"
+		kinds[mcsv1beta1.GroupVersion.String()] = "ServiceExport ServiceImport"
+		kinds[older] = "ServiceExport ServiceImport"
 	}
-	for _, kinds := range wanted {
-		var missing []string
-		words := strings.Fields(kinds)
-		for _, kind := range words[1:] {
-			served, err := c.Target.Serves(schema.FromAPIVersionAndKind(words[0], kind))
-			if err != nil {
-				return all, c.Target.Errorf("read which kinds are served: %w", err)
-			}
-			if !served {
-				missing = append(missing, kind)
+	missing := map[string][]string{}
+	for _, version := range slices.Sorted(maps.Keys(kinds)) {
+		for kind := range strings.FieldsSeq(kinds[version]) {
+			served, errServes := c.Target.Serves(schema.FromAPIVersionAndKind(version, kind))
+			if err = errors.Join(err, errServes); errServes == nil && !served {
+				missing[version] = append(missing[version], kind)
 			}
 		}
-		f := finding.Finding{Reason: "NotServed", Message: fmt.Sprintf("the API server does not serve %s of %s", strings.Join(missing, ", "), words[0]),
+	}
+	for _, version := range slices.Sorted(maps.Keys(missing)) {
+		f := finding.Finding{Reason: "NotServed", Message: fmt.Sprintf("the API server does not serve %s of %s", strings.Join(missing[version], ", "), version),
 			Fix: c.helm("--reset-then-reuse-values --set crds.enabled=true --set crds.mcs.enabled=true")}
-		if kinds == older && all == nil { // the newer version is served, so another owner's definitions are there
+		if version == older && missing[mcsv1beta1.GroupVersion.String()] == nil { // the newer version is served, so another owner's definitions are there
 			f.Message += ", which CoreDNS, Envoy Gateway and Istio read; the definitions are not Comity's"
 			f.Fix = "kubectl --context " + c.Context + " apply --server-side --force-conflicts" + definition + "serviceexports.yaml" + definition + "serviceimports.yaml"
 		}
-		if len(missing) > 0 {
-			all = append(all, f)
-		}
+		all = append(all, f)
 	}
-	return all, nil
+	return all, err
 }
 
 // implementations are Deployments of others that create ServiceImports of this group.
@@ -181,27 +164,26 @@ var implementations = map[string]string{
 }
 
 func otherImplementations(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
-	note := func(object, name string) {
-		if c.importsNothing() {
-			return // sync.import=false is for this
-		}
-		all = append(all, finding.Finding{Severity: finding.Warning, Object: object, Reason: model.ReasonForeignImport,
-			Message: name + " implements the MCS API here, too; only one implementation may create ServiceImports",
-			Fix:     "switch off " + name + ", or let it import: " + c.helm("--reset-then-reuse-values --set sync.import=false")})
+	if c.importsNothing() {
+		return nil, nil // sync.import=false is for this
 	}
+	found := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(implementations)) {
-		var found appsv1.DeploymentList
-		if err := c.Target.Client.List(ctx, &found, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
-			return all, c.Target.Errorf("find other implementations: %w", err)
-		}
-		for _, d := range found.Items {
-			note("Deployment "+client.ObjectKeyFromObject(&d).String(), implementations[name])
+		var deployments appsv1.DeploymentList
+		err = errors.Join(err, c.Target.Client.List(ctx, &deployments, client.MatchingFields{metav1.ObjectNameField: name}))
+		for _, d := range deployments.Items {
+			found["Deployment "+d.Namespace+"/"+d.Name] = implementations[name]
 		}
 	}
 	var cilium corev1.ConfigMap
-	err = client.IgnoreNotFound(c.Target.Get(ctx, metav1.NamespaceSystem, "cilium-config", &cilium))
+	err = errors.Join(err, client.IgnoreNotFound(c.Target.Get(ctx, metav1.NamespaceSystem, "cilium-config", &cilium)))
 	if cilium.Data["clustermesh-enable-mcs-api"] == "true" {
-		note("ConfigMap kube-system/cilium-config", "Cilium Cluster Mesh")
+		found["ConfigMap kube-system/cilium-config"] = "Cilium Cluster Mesh"
+	}
+	for _, object := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, finding.Finding{Severity: finding.Warning, Object: object, Reason: model.ReasonForeignImport,
+			Message: found[object] + " implements the MCS API here, too; only one implementation may create ServiceImports",
+			Fix:     "switch off " + found[object] + ", or let it import: " + c.helm("--reset-then-reuse-values --set sync.import=false")})
 	}
 	return all, err
 }
@@ -213,19 +195,15 @@ func (c *cluster) importsNothing() bool {
 
 func zones(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	var nodes corev1.NodeList
-	if err := c.Target.Client.List(ctx, &nodes); err != nil {
-		return nil, c.Target.Errorf("read the Nodes: %w", err)
-	}
+	err := c.Target.Client.List(ctx, &nodes)
 	var without []string
 	for _, node := range nodes.Items {
 		if node.Labels[corev1.LabelTopologyZone] == "" {
 			without = append(without, node.Name)
 		}
 	}
-	prefers := func(e *mcsv1beta1.ServiceExport) bool { return e.Annotations[model.AnnotationPrefer] != "" }
-	matters := slices.ContainsFunc(c.all, func(other *cluster) bool { return slices.ContainsFunc(other.exports, prefers) })
-	if len(without) == 0 || len(without) == len(nodes.Items) && !matters {
-		return nil, nil
+	if len(without) == 0 || len(without) == len(nodes.Items) { // nobody uses zones here
+		return nil, err
 	}
 	return []finding.Finding{{Severity: finding.Warning, Object: "Node " + without[0], Reason: "ZoneMissing",
 		Message: fmt.Sprintf("%d of %d Nodes have no label %s; there, comity.dev/prefer and trafficDistribution have no effect", len(without), len(nodes.Items), corev1.LabelTopologyZone),
@@ -233,54 +211,41 @@ func zones(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 }
 
 // names finds the objects that Comity did not create and that have the names of what it
-// imports: those of exports of the other clusters, and those that conditions name.
+// imports.
 func names(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
 	if c.importsNothing() {
 		return nil, nil
 	}
-	imports, services := c.expected()
-	add := func(kind, reason, message string, object metav1.Object) {
-		all = append(all, finding.Finding{Object: kind + " " + client.ObjectKey{Namespace: object.GetNamespace(), Name: object.GetName()}.String(), Reason: reason,
-			Message: message + "; it belongs to " + ownerOf(object),
-			Fix:     fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, object.GetNamespace(), strings.ToLower(kind), object.GetName())})
+	expected := c.expected()
+	for _, kind := range []schema.GroupVersionKind{schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind("ServiceImport"), corev1.SchemeGroupVersion.WithKind("Service")} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err = errors.Join(err, servedOnly(join.Each(ctx, c.Target.Client, list, func(o *metav1.PartialObjectMetadata) error {
+			f, is := expected[kind.Kind+" "+o.Namespace+"/"+o.Name]
+			if is && !model.IsManaged(o) {
+				f.Message += "; it belongs to " + ownerOf(o)
+				f.Fix = fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, o.Namespace, strings.ToLower(kind.Kind), o.Name)
+				all = append(all, f)
+			}
+			return nil
+		})))
 	}
-	var others []string
-	err = join.Each(ctx, c.Target.Client, listOf(mcsv1beta1.GroupVersion.String(), "ServiceImportList"), func(o *metav1.PartialObjectMetadata) error {
-		key := client.ObjectKeyFromObject(o)
-		switch {
-		case model.IsManaged(o):
-		case imports[key]:
-			add("ServiceImport", model.ReasonForeignImport, "it was not created by Comity, so nothing of that name is imported", o)
-		default:
-			others = append(others, fmt.Sprintf("%s (%s)", key, ownerOf(o)))
-		}
-		return nil
-	})
-	if len(others) > 0 {
-		all = append(all, finding.Finding{Severity: finding.Warning, Object: "ServiceImport " + strings.Fields(others[0])[0], Reason: model.ReasonForeignImport,
-			Message: fmt.Sprintf("%d ServiceImports were not created by Comity, such as %s; another implementation may import here", len(others), others[0]),
-			Fix:     c.helm("--reset-then-reuse-values --set sync.import=false"), Docs: finding.Docs("settings.md#modes")})
-	}
-	if err != nil || len(services) == 0 {
-		return all, c.readable(err)
-	}
-	err = join.Each(ctx, c.Target.Client, listOf("v1", "ServiceList"), func(o *metav1.PartialObjectMetadata) error {
-		if of, is := services[client.ObjectKeyFromObject(o)]; is && !model.IsManaged(o) {
-			add("Service", model.ReasonNameTaken, "it was not created by Comity and has the name of the derived Service of import "+of, o)
-		}
-		return nil
-	})
-	return all, c.readable(err)
+	return all, err
 }
 
-// expected are the imports and the derived Services that exports of other clusters, and the
-// imports that exist, make in this cluster.
-func (c *cluster) expected() (imports map[types.NamespacedName]bool, services map[types.NamespacedName]string) {
-	imports, services = map[types.NamespacedName]bool{}, map[types.NamespacedName]string{}
+// expected are the objects that Comity makes of exports of other clusters, and those whose
+// names conditions of imports say to be taken: by kind and name, with what it means if they
+// are not Comity's.
+func (c *cluster) expected() map[string]finding.Finding {
+	all := map[string]finding.Finding{}
 	expect := func(namespace, name string) {
-		imports[types.NamespacedName{Namespace: namespace, Name: name}] = true
+		imported := namespace + "/" + name
+		all["ServiceImport "+imported] = finding.Finding{Object: "ServiceImport " + imported, Reason: model.ReasonForeignImport,
+			Message: "it was not created by Comity, so nothing of that name is imported"}
 		for _, derived := range []string{model.DerivedName(name), model.AlternateDerivedName(name)} {
-			services[types.NamespacedName{Namespace: namespace, Name: derived}] = namespace + "/" + name
+			object := "Service " + namespace + "/" + derived
+			all[object] = finding.Finding{Object: object, Reason: model.ReasonNameTaken,
+				Message: "it was not created by Comity and has the name of the derived Service of import " + imported}
 		}
 	}
 	for _, other := range c.all {
@@ -291,16 +256,11 @@ func (c *cluster) expected() (imports map[types.NamespacedName]bool, services ma
 		}
 	}
 	for _, s := range c.status.Services {
-		ready := meta.FindStatusCondition(s.Conditions, "Ready")
-		if s.Kind == "ServiceImport" && ready != nil && ready.Reason == model.ReasonNameTaken {
+		if ready := meta.FindStatusCondition(s.Conditions, "Ready"); s.Kind == "ServiceImport" && ready != nil && ready.Reason == model.ReasonNameTaken {
 			expect(s.Namespace, s.Name)
 		}
 	}
-	return imports, services
-}
-
-func listOf(version, kind string) *metav1.PartialObjectMetadataList {
-	return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}}
+	return all
 }
 
 // ownerOf names who made an object, as far as its metadata says so.

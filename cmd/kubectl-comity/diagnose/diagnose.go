@@ -6,7 +6,6 @@ package diagnose
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -115,11 +114,13 @@ func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 	})
 	var findings []finding.Finding
 	for _, c := range all {
-		if err := cmp.Or(c.readErr, c.Err); c.Target == nil || c.readErr != nil {
-			f := finding.Finding{Severity: finding.NotRead, Check: "cluster", Cluster: c.Context, Message: err.Error(), Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")}
-			if c.Target == nil {
-				f.Severity, f.Reason, f.Fix = finding.Error, string(status.Unreachable), "kubectl --context "+c.Context+" version"
-			}
+		f := finding.Finding{Severity: finding.NotRead, Check: "cluster", Cluster: c.Context, Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")}
+		if c.Target == nil {
+			f.Severity, f.Reason, f.Fix = finding.Error, string(status.Unreachable), "kubectl --context "+c.Context+" version"
+			c.readErr = c.Err
+		}
+		if c.readErr != nil {
+			f.Message = c.readErr.Error()
 			findings = append(findings, f)
 		}
 	}
@@ -184,22 +185,21 @@ func (c *cluster) read(ctx context.Context, pre bool) {
 		return
 	}
 	var peers v1alpha1.PeerList
-	err := c.readable(c.Target.Client.List(ctx, &peers))
+	err := servedOnly(c.Target.Client.List(ctx, &peers))
 	c.peers = peers.Items
-	c.readErr = cmp.Or(err, c.readable(join.Each(ctx, c.Target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
+	c.readErr = cmp.Or(err, servedOnly(join.Each(ctx, c.Target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
 		c.exports = append(c.exports, e)
 		return nil
 	})))
 	c.status = status.Reader{}.Read(ctx, []*agent.Site{c.Site})
 }
 
-// readable is err with the context; nil for a kind that is not served, which the check of
-// the definitions finds.
-func (c *cluster) readable(err error) error {
-	if err == nil || meta.IsNoMatchError(err) {
+// servedOnly is err, but for a kind that is not served, which the check of the definitions finds.
+func servedOnly(err error) error {
+	if meta.IsNoMatchError(err) {
 		return nil
 	}
-	return c.Target.Errorf("%w", err)
+	return err
 }
 
 // acceptedRanges takes, where a cluster does not say its Pod ranges, those that another one
@@ -217,11 +217,12 @@ func (c *cluster) acceptedRanges() {
 
 // peerOf is the diagnosed cluster of a Peer; nil if there is none.
 func (c *cluster) peerOf(name string) *cluster {
-	at := slices.IndexFunc(c.all, func(other *cluster) bool { return string(other.Agent.ID) == name })
-	if at < 0 {
-		return nil
+	for _, other := range c.all {
+		if string(other.Agent.ID) == name {
+			return other
+		}
 	}
-	return c.all[at]
+	return nil
 }
 
 // joinAgain is the command that joins the cluster and one of its peers.

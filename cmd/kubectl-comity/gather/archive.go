@@ -6,6 +6,7 @@ package gather
 import (
 	"archive/tar"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 )
 
 // archive is a compressed tar file that several goroutines add to.
@@ -52,6 +54,11 @@ func (a *archive) add(content []byte, name ...string) error {
 	return err
 }
 
+func (a *archive) addYAML(value any, name ...string) error {
+	content, err := yaml.Marshal(value)
+	return errors.Join(err, a.add(content, name...))
+}
+
 const leftOut = "(left out)"
 
 var (
@@ -65,11 +72,7 @@ var (
 
 // redact removes what may be secret, and what nobody reads, from an object.
 func redact(object *unstructured.Unstructured) {
-	object.SetManagedFields(nil)
-	annotations := object.GetAnnotations()
-	delete(annotations, corev1.LastAppliedConfigAnnotation)
-	object.SetAnnotations(annotations)
-	withoutEnv(object.Object)
+	strip(object.Object)
 	data, _ := object.Object["data"].(map[string]any)
 	switch object.GetKind() {
 	case "ConfigMap": // a Corefile may have the credentials of a plugin
@@ -87,18 +90,21 @@ func redact(object *unstructured.Unstructured) {
 	}
 }
 
-// withoutEnv removes the values of environment variables, wherever a Pod is described.
-func withoutEnv(value any) {
+// strip removes, wherever they are, the values of environment variables, managed fields and
+// what kubectl applied last.
+func strip(value any) {
 	list, _ := value.([]any)
 	for _, item := range list {
-		withoutEnv(item)
+		strip(item)
 	}
 	fields, _ := value.(map[string]any)
+	delete(fields, "managedFields")
+	delete(fields, corev1.LastAppliedConfigAnnotation)
 	for key, item := range fields {
-		withoutEnv(item)
-		if variables, _ := item.([]any); key == "env" {
-			for _, variable := range variables {
-				named, _ := variable.(map[string]any)
+		strip(item)
+		variables, _ := item.([]any)
+		for _, variable := range variables {
+			if named, is := variable.(map[string]any); is && key == "env" {
 				delete(named, "value")
 			}
 		}

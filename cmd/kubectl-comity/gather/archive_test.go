@@ -149,13 +149,13 @@ func TestTheNameOfAContextLeadsNowhere(t *testing.T) {
 }
 
 func TestTheSizeOfAClusterIsBounded(t *testing.T) {
-	r := reader{Cluster: Cluster{Taken: map[string]int{}}, archive: newArchive(io.Discard, "root", time.Unix(0, 0)), bytes: maxBytes - 10}
+	r := reader{Cluster: Cluster{Taken: map[string]int{}, NotTaken: map[string]string{}}, archive: newArchive(io.Discard, "root", time.Unix(0, 0)), bytes: maxBytes - 10}
 	r.took(make([]byte, 10), nil, 1, "comity", "fits.yaml")
 	r.took(make([]byte, 1), nil, 1, "comity", "too-much.yaml")
 	if diff := cmp.Diff(map[string]int{"comity/fits.yaml": 1}, r.Taken); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"comity/too-much.yaml: more than 256 MiB of this cluster"}, r.NotTaken); diff != "" {
+	if diff := cmp.Diff(map[string]string{"comity/too-much.yaml": "more than 256 MiB of this cluster"}, r.NotTaken); diff != "" {
 		t.Error(diff)
 	}
 }

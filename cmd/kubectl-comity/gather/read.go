@@ -14,16 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -40,37 +39,35 @@ var errMore = errors.New("there are more objects than are taken of one kind")
 
 // source is a folder of the archive: kinds, and which of their objects are taken.
 type source struct {
-	folder, namespace, labels, fields string
-	names                             []string
-	kinds                             []string // Kind.version.group
+	folder, version, kinds string
+	labels, fields         string
+	namespace              string
+	names                  []string
+	// own is true for what is taken of Comity's namespace only.
+	own bool
 }
 
-// sources are those of a cluster in which Comity has a namespace; "" if it has none.
-func sources(namespace string) []source {
-	all := []source{
-		{folder: "comity", kinds: []string{
-			"Peer.v1alpha1.exchange.comity.dev", "MemberRecord.v1alpha1.exchange.comity.dev", "ExportRecord.v1alpha1.exchange.comity.dev",
-			"ImportRecord.v1alpha1.exchange.comity.dev", "NamespaceRecord.v1alpha1.exchange.comity.dev", "ExportPolicy.v1alpha1.policy.comity.dev",
-			"ServiceExport.v1beta1.multicluster.x-k8s.io", "ServiceImport.v1beta1.multicluster.x-k8s.io", "ClusterProperty.v1alpha1.about.k8s.io",
-		}},
-		{folder: "derived", labels: model.LabelServiceName, kinds: []string{"Service.v1.", "EndpointSlice.v1.discovery.k8s.io"}},
-		{folder: "exchange", labels: model.LabelExportName, kinds: []string{"EndpointSlice.v1.discovery.k8s.io"}},
-		{folder: "exchange", labels: model.LabelExchangeFrom, kinds: []string{"Namespace.v1."}},
-		{folder: "comity", fields: "reportingComponent=" + model.FieldOwner, kinds: []string{"Event.v1."}},
-		{folder: "admission", labels: agent.NameLabel, kinds: []string{
-			"ValidatingWebhookConfiguration.v1.admissionregistration.k8s.io", "MutatingWebhookConfiguration.v1.admissionregistration.k8s.io",
-			"ValidatingAdmissionPolicy.v1.admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding.v1.admissionregistration.k8s.io",
-		}},
-		{folder: "dns", namespace: metav1.NamespaceSystem, names: []string{"coredns", "coredns-custom", "kube-dns", "node-local-dns"},
-			kinds: []string{"ConfigMap.v1.", "Deployment.v1.apps", "DaemonSet.v1.apps"}},
-		{folder: "nodes", kinds: []string{"Node.v1."}},
-	}
-	if namespace == "" {
-		return all
-	}
-	return append(all, source{folder: "agent", namespace: namespace, kinds: []string{
-		"Deployment.v1.apps", "Pod.v1.", "Job.v1.batch", "Service.v1.", "Lease.v1.coordination.k8s.io", "Event.v1.", "Secret.v1.",
-	}})
+var dnsNames = []string{"coredns", "coredns-custom", "kube-dns", "node-local-dns"}
+
+var sources = []source{
+	{folder: "comity", version: "exchange.comity.dev/v1alpha1", kinds: "Peer MemberRecord ExportRecord ImportRecord NamespaceRecord"},
+	{folder: "comity", version: "policy.comity.dev/v1alpha1", kinds: "ExportPolicy"},
+	{folder: "comity", version: "multicluster.x-k8s.io/v1beta1", kinds: "ServiceExport ServiceImport"},
+	{folder: "comity", version: "about.k8s.io/v1alpha1", kinds: "ClusterProperty"},
+	{folder: "comity", version: "v1", kinds: "Event", fields: "reportingComponent=" + model.FieldOwner},
+	{folder: "derived", version: "v1", kinds: "Service", labels: model.LabelServiceName},
+	{folder: "derived", version: "discovery.k8s.io/v1", kinds: "EndpointSlice", labels: model.LabelServiceName},
+	{folder: "exchange", version: "discovery.k8s.io/v1", kinds: "EndpointSlice", labels: model.LabelExportName},
+	{folder: "exchange", version: "v1", kinds: "Namespace", labels: model.LabelExchangeFrom},
+	{folder: "admission", version: "admissionregistration.k8s.io/v1", labels: agent.NameLabel,
+		kinds: "ValidatingWebhookConfiguration MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"},
+	{folder: "dns", version: "v1", kinds: "ConfigMap", namespace: metav1.NamespaceSystem, names: dnsNames},
+	{folder: "dns", version: "apps/v1", kinds: "Deployment DaemonSet", namespace: metav1.NamespaceSystem, names: dnsNames},
+	{folder: "nodes", version: "v1", kinds: "Node"},
+	{folder: "agent", version: "apps/v1", kinds: "Deployment", own: true},
+	{folder: "agent", version: "v1", kinds: "Pod Service Event Secret", own: true},
+	{folder: "agent", version: "batch/v1", kinds: "Job", own: true},
+	{folder: "agent", version: "coordination.k8s.io/v1", kinds: "Lease", own: true},
 }
 
 // reader takes what is to be known of one cluster.
@@ -83,7 +80,7 @@ type reader struct {
 
 // read takes everything of a cluster. What cannot be read is noted.
 func read(ctx context.Context, site *agent.Site, a *archive) Cluster {
-	r := reader{Cluster{Context: site.Context, Taken: map[string]int{}}, a, site.Target, 0}
+	r := reader{Cluster{site.Context, map[string]int{}, map[string]string{}}, a, site.Target, 0}
 	if site.Err != nil {
 		r.missing("agent", site.Err)
 	}
@@ -92,8 +89,14 @@ func read(ctx context.Context, site *agent.Site, a *archive) Cluster {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
-	for _, s := range sources(site.Agent.Namespace) {
-		for _, kind := range s.kinds {
+	for _, s := range sources {
+		if s.own {
+			s.namespace = site.Agent.Namespace
+		}
+		if s.own && s.namespace == "" {
+			continue
+		}
+		for kind := range strings.FieldsSeq(s.kinds) {
 			r.objects(ctx, s, kind)
 		}
 	}
@@ -104,32 +107,27 @@ func read(ctx context.Context, site *agent.Site, a *archive) Cluster {
 }
 
 // objects takes those of one kind; the first of them if not all can be read.
-func (r *reader) objects(ctx context.Context, s source, kindArg string) {
-	kind, _ := schema.ParseKindArg(kindArg)
-	taken := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
-	list := func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		page := &unstructured.UnstructuredList{}
-		page.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		return page, r.target.Client.List(ctx, page, &client.ListOptions{Namespace: s.namespace, Limit: options.Limit, Continue: options.Continue, Raw: &options})
-	}
-	err := pager.New(list).EachListItem(ctx, metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}, func(item runtime.Object) error {
-		object, is := item.(*unstructured.Unstructured)
-		if !is || len(s.names) > 0 && !slices.Contains(s.names, object.GetName()) {
+func (r *reader) objects(ctx context.Context, s source, kind string) {
+	page := &unstructured.UnstructuredList{}
+	page.SetGroupVersionKind(schema.FromAPIVersionAndKind(s.version, kind+"List"))
+	var taken []*unstructured.Unstructured
+	err := join.Each(ctx, r.target.Client, page, func(object *unstructured.Unstructured) error {
+		if len(s.names) > 0 && !slices.Contains(s.names, object.GetName()) {
 			return nil
 		}
-		if len(taken.Items) == maxObjects {
+		if len(taken) == maxObjects {
 			return errMore
 		}
 		redact(object)
-		taken.Items = append(taken.Items, *object)
+		taken = append(taken, object)
 		return nil
-	})
+	}, &client.ListOptions{Namespace: s.namespace, Raw: &metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}})
 	if err != nil {
-		r.missing(s.folder+"/"+kind.Kind, err)
+		r.missing(s.folder+"/"+kind, err)
 	}
-	if len(taken.Items) > 0 {
-		content, err := yaml.Marshal(taken.UnstructuredContent())
-		r.took(content, err, len(taken.Items), s.folder, kind.Kind+".yaml")
+	if len(taken) > 0 {
+		content, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": taken})
+		r.took(content, err, len(taken), s.folder, kind+".yaml")
 	}
 }
 
@@ -170,5 +168,5 @@ func (r *reader) took(content []byte, err error, objects int, folder, name strin
 }
 
 func (r *reader) missing(name string, err error) {
-	r.NotTaken = append(r.NotTaken, name+": "+strings.TrimPrefix(err.Error(), fmt.Sprintf("context %q: ", r.Context)))
+	r.NotTaken[name] = strings.TrimPrefix(err.Error(), fmt.Sprintf("context %q: ", r.Context))
 }

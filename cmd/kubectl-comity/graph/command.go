@@ -46,11 +46,10 @@ func New(env *command.Env) *cobra.Command {
 				return err
 			}
 			views := make([]view, len(sites))
-			errs := make([]error, len(sites))
-			command.InParallel(sites, func(i int, site *agent.Site) { views[i], errs[i] = read(cmd.Context(), site) })
-			for _, err := range errs {
-				if err != nil {
-					env.Warnf("%v", err)
+			command.InParallel(sites, func(i int, site *agent.Site) { views[i] = read(cmd.Context(), site) })
+			for _, v := range views {
+				if v.err != nil {
+					env.Warnf("%v", v.err)
 				}
 			}
 			g := build(status.Reader{}.Read(cmd.Context(), sites), views)
@@ -75,17 +74,18 @@ type view struct {
 	id        string
 	imports   []mcsv1beta1.ServiceImport
 	published []published
+	err       error
 }
 
 // published is an export that a record states. to is empty for one to every cluster.
 type published struct{ service, from, to string }
 
-func read(ctx context.Context, site *agent.Site) (v view, err error) {
+func read(ctx context.Context, site *agent.Site) (v view) {
 	if site.Target == nil {
-		return v, site.Err
+		return view{err: site.Err}
 	}
 	c := site.Target.Client
-	err = join.Each(ctx, c, &mcsv1beta1.ServiceImportList{}, func(i *mcsv1beta1.ServiceImport) error {
+	err := join.Each(ctx, c, &mcsv1beta1.ServiceImportList{}, func(i *mcsv1beta1.ServiceImport) error {
 		v.imports = append(v.imports, *i)
 		return nil
 	})
@@ -103,8 +103,8 @@ func read(ctx context.Context, site *agent.Site) (v view, err error) {
 		return nil
 	}))
 	if err != nil {
-		return view{}, site.Target.Errorf("%w", err)
+		return view{err: site.Target.Errorf("%w", err)}
 	}
 	v.id = cmp.Or(string(site.Agent.ID), site.Context)
-	return v, nil
+	return v
 }

@@ -4,13 +4,20 @@
 package networkpolicy
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -25,79 +32,180 @@ import (
 // them: one finding for each export. contexts are those of the command that fixes it, this
 // cluster's first.
 func Check(ctx context.Context, target *command.Target, exports []*mcsv1beta1.ServiceExport, peers []v1alpha1.Peer, known Known, contexts string) (all []finding.Finding, err error) {
-	namespaces := map[string]*namespaced{}
+	s, err := read(ctx, target, metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
 	for _, export := range exports {
-		n := namespaces[export.Namespace]
-		if n == nil {
-			if n, err = read(ctx, target, export.Namespace); err != nil {
-				return all, target.Errorf("read what NetworkPolicies of namespace %s select: %w", export.Namespace, err)
-			}
-			namespaces[export.Namespace] = n
+		namespace, service, policies := s.of(client.ObjectKeyFromObject(export))
+		if len(service.Spec.Selector) == 0 || len(policies) == 0 {
+			continue
 		}
-		from, _ := importers(export, &n.namespace, peers, known) // status shows a scope that cannot be read
-		key := client.ObjectKeyFromObject(export).String()
-		if policies, why := n.closed(export.Name, from); policies != "" {
+		from, _ := importers(export, &namespace, peers, known) // status shows a scope that cannot be read
+		names, why, err := closed(ctx, target, service, policies, from)
+		if err != nil {
+			return all, err
+		}
+		if names != "" {
 			all = append(all, finding.Finding{
-				Object: "NetworkPolicy " + policies, Reason: "NotAdmitted",
-				Message: fmt.Sprintf("Pods of exported Service %s, %s; podSelector and namespaceSelector match no Pod of another cluster", key, why),
-				Fix:     fmt.Sprintf("kubectl comity networkpolicy %s %s | kubectl --context %s apply -f -", key, contexts, target.Context),
+				Object: "NetworkPolicy " + names, Reason: "NotAdmitted",
+				Message: fmt.Sprintf("Pods of exported Service %s/%s, %s; podSelector and namespaceSelector match no Pod of another cluster", export.Namespace, export.Name, why),
+				Fix:     fmt.Sprintf("kubectl comity networkpolicy %s/%s %s | kubectl --context %s apply -f -", export.Namespace, export.Name, contexts, target.Context),
 			})
 		}
 	}
 	return all, nil
 }
 
-// namespaced is what decides who connects to the Pods of a namespace.
-type namespaced struct {
-	namespace corev1.Namespace
-	policies  networkingv1.NetworkPolicyList
-	services  map[string]labels.Selector
-	pods      []*corev1.Pod
+// state is what decides who connects to the Pods of Services.
+type state struct {
+	namespaces corev1.NamespaceList
+	services   corev1.ServiceList
+	policies   networkingv1.NetworkPolicyList
 }
 
-// read reads no Pods where there is no policy.
-func read(ctx context.Context, target *command.Target, name string) (*namespaced, error) {
-	n := &namespaced{services: map[string]labels.Selector{}}
-	if err := target.Client.List(ctx, &n.policies, client.InNamespace(name)); err != nil || len(n.policies.Items) == 0 {
-		return n, err
+// read reads the state of one namespace, or of all.
+func read(ctx context.Context, target *command.Target, namespace string) (s state, err error) {
+	within := client.InNamespace(namespace)
+	err = errors.Join(target.Client.List(ctx, &s.namespaces), target.Client.List(ctx, &s.services, within), target.Client.List(ctx, &s.policies, within))
+	if err != nil {
+		err = fmt.Errorf("read what NetworkPolicies select: %w", err)
 	}
-	var services corev1.ServiceList
-	if err := target.Client.List(ctx, &services, client.InNamespace(name)); err != nil {
-		return n, err
-	}
-	for _, service := range services.Items {
-		if len(service.Spec.Selector) > 0 {
-			n.services[service.Name] = labels.SelectorFromSet(service.Spec.Selector)
+	return s, err
+}
+
+// of is what concerns one Service. An object that does not exist is empty.
+func (s state) of(key client.ObjectKey) (namespace corev1.Namespace, service corev1.Service, policies []networkingv1.NetworkPolicy) {
+	for _, n := range s.namespaces.Items {
+		if n.Name == key.Namespace {
+			namespace = n
 		}
 	}
-	if err := target.Client.Get(ctx, client.ObjectKey{Name: name}, &n.namespace); err != nil {
-		return n, err
+	for _, one := range s.services.Items {
+		if client.ObjectKeyFromObject(&one) == key {
+			service = one
+		}
 	}
-	return n, join.Each(ctx, target.Client, &corev1.PodList{}, func(pod *corev1.Pod) error {
-		n.pods = append(n.pods, pod)
-		return nil
-	}, client.InNamespace(name))
+	isElsewhere := func(policy networkingv1.NetworkPolicy) bool { return policy.Namespace != key.Namespace }
+	return namespace, service, slices.DeleteFunc(slices.Clone(s.policies.Items), isElsewhere)
 }
 
 // closed names the policies that keep a cluster away from a Pod of the Service; empty if none do.
-func (n *namespaced) closed(service string, from []importer) (policies, why string) {
-	for _, pod := range n.pods {
-		selector := n.services[service]
-		if selector == nil || !selector.Matches(labels.Set(pod.Labels)) || pod.Spec.HostNetwork { // which is no subject of a policy
+func closed(ctx context.Context, target *command.Target, service corev1.Service, policies []networkingv1.NetworkPolicy, from []importer) (names, why string, err error) {
+	var pods corev1.PodList
+	if err := target.Client.List(ctx, &pods, client.InNamespace(service.Namespace), client.MatchingLabels(service.Spec.Selector)); err != nil {
+		return "", "", fmt.Errorf("read the Pods of Service %s/%s: %w", service.Namespace, service.Name, err)
+	}
+	for _, pod := range pods.Items {
+		chosen := selecting(policies, pod.Labels)
+		if len(chosen) == 0 || pod.Spec.HostNetwork { // which is no subject of a policy
 			continue
 		}
-		chosen := selecting(n.policies.Items, pod.Labels)
 		for _, i := range from {
-			if len(chosen) == 0 || len(i.Pods) == 0 || admits(chosen, i.Pods) {
+			if len(i.Pods) == 0 || admits(chosen, i.Pods) {
 				continue
 			}
-			var names []string
 			for _, policy := range chosen {
-				names = append(names, policy.Namespace+"/"+policy.Name)
+				names += ", " + policy.Namespace + "/" + policy.Name
 			}
-			return strings.Join(names, ", "), fmt.Sprintf("such as %s, admit no address of cluster %s (%s, %s)",
-				pod.Name, i.id, strings.Join(model.PrefixTexts(i.Pods), ", "), i.Source)
+			return strings.TrimPrefix(names, ", "), fmt.Sprintf("such as %s, admit no address of cluster %s (%s, %s)", pod.Name, i.id, strings.Join(model.PrefixTexts(i.Pods), ", "), i.Source), nil
 		}
 	}
-	return "", ""
+	return "", "", nil
+}
+
+// Known are the ranges of clusters that were read, or given.
+type Known map[model.ClusterID]join.Ranges
+
+// importer is a cluster in the scope of an export, with the ranges of its Pods.
+type importer struct {
+	id model.ClusterID
+	join.Ranges
+}
+
+// importers are the peers in the scope of an export. The ranges of one that is not known are
+// those that its Peer accepts, since a join wrote them.
+func importers(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer, known Known) (all []importer, err error) {
+	var members []model.Member
+	for _, peer := range peers {
+		members = append(members, model.Member{ID: model.ClusterID(peer.Name), Labels: peer.Labels})
+	}
+	scope, err := model.EffectiveScope(client.ObjectKeyFromObject(export), export, namespace, members)
+	for _, peer := range peers {
+		i := importer{model.ClusterID(peer.Name), known[model.ClusterID(peer.Name)]}
+		if len(i.Pods) == 0 {
+			i.Source = "spec.acceptedCIDRs of Peer " + peer.Name
+			i.Pods, _ = model.ParsePrefixes(peer.Spec.AcceptedCIDRs) // the definition of Peers admits nothing else
+		}
+		if scope.Contains(i.id) && !peer.Spec.Removed {
+			all = append(all, i)
+		}
+	}
+	return all, err
+}
+
+// build is the policy that admits importers to the Pods of a Service at its target ports.
+func build(service corev1.Service, from []importer) *networkingv1.NetworkPolicy {
+	rule := networkingv1.NetworkPolicyIngressRule{}
+	for _, i := range from {
+		for _, text := range model.PrefixTexts(i.Pods) {
+			rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: text}})
+		}
+	}
+	for _, port := range service.Spec.Ports {
+		target, protocol := port.TargetPort, cmp.Or(port.Protocol, corev1.ProtocolTCP)
+		if target == (intstr.IntOrString{}) {
+			target = intstr.FromInt32(port.Port)
+		}
+		same := func(p networkingv1.NetworkPolicyPort) bool { return *p.Protocol == protocol && *p.Port == target }
+		if !slices.ContainsFunc(rule.Ports, same) {
+			rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: ptr.To(protocol), Port: ptr.To(target)})
+		}
+	}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name + "-from-clusterset"},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: service.Spec.Selector},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{rule},
+		},
+	}
+}
+
+// selecting are those policies that limit who connects to Pods with these labels.
+func selecting(policies []networkingv1.NetworkPolicy, pod labels.Set) (all []networkingv1.NetworkPolicy) {
+	for _, policy := range policies {
+		selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+		isIngress := len(policy.Spec.PolicyTypes) == 0 || slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+		if err == nil && isIngress && selector.Matches(pod) {
+			all = append(all, policy)
+		}
+	}
+	return all
+}
+
+// admits is true if one of the policies admits some address of ranges, at whatever port.
+// Selectors match Pods of the own cluster only.
+func admits(policies []networkingv1.NetworkPolicy, ranges []netip.Prefix) bool {
+	admitted := func(peer networkingv1.NetworkPolicyPeer) bool {
+		return peer.IPBlock != nil && slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return inBlock(*peer.IPBlock, r) })
+	}
+	for _, policy := range policies {
+		for _, rule := range policy.Spec.Ingress {
+			if len(rule.From) == 0 || slices.ContainsFunc(rule.From, admitted) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inBlock is true if a part of a range is in a block, and no exception has all of it.
+func inBlock(block networkingv1.IPBlock, r netip.Prefix) bool {
+	cidr, err := netip.ParsePrefix(block.CIDR)
+	return err == nil && cidr.Overlaps(r) && !slices.ContainsFunc(block.Except, func(text string) bool {
+		except, err := netip.ParsePrefix(text)
+		return err == nil && except.Overlaps(r) && except.Bits() <= r.Bits()
+	})
 }

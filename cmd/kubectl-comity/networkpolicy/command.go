@@ -4,7 +4,6 @@
 package networkpolicy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,13 +12,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -40,46 +36,47 @@ cluster masquerades traffic to others, pass the addresses of its Nodes.
 
 The command writes to no cluster.`
 
-// options are the flags.
-type options struct {
-	command.Output
-	podCIDRs map[string]string
-}
-
 // New gives the command networkpolicy.
 func New(env *command.Env) *cobra.Command {
-	var o options
+	var podCIDRs map[string]string
 	cmd := &cobra.Command{
 		Use:     "networkpolicy NAMESPACE/NAME [CONTEXT...]",
 		Short:   "Print a NetworkPolicy that admits the clusters that import a Service",
 		Long:    long,
 		Example: "  kubectl comity networkpolicy shop/web a b\n  kubectl comity networkpolicy shop/web a --pod-cidrs b=10.2.0.0/16 | kubectl --context a apply -f -",
 		Args:    cobra.MinimumNArgs(1),
-		ValidArgsFunction: func(cmd *cobra.Command, given []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(given) == 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
+		RunE: func(cmd *cobra.Command, args []string) error {
+			known, err := given(podCIDRs)
+			if err != nil {
+				return err
 			}
-			return env.CompleteContexts(cmd, given[1:], word)
+			return run(cmd.Context(), env, args[0], args[1:], known)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args[0], args[1:]) },
+		ValidArgsFunction: env.CompleteContexts,
 	}
-	o.AddFlags(cmd)
-	cmd.Flags().Lookup("output").Usage = "Output format: json or yaml, which is the default"
-	cmd.Flags().StringToStringVar(&o.podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges from which a cluster connects, instead of those that are read (repeatable)")
+	cmd.Flags().StringToStringVar(&podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges from which a cluster connects, instead of those that are read (repeatable)")
 	return cmd
 }
 
-func (o options) run(ctx context.Context, env *command.Env, name string, contexts []string) error {
-	key := client.ObjectKey{}
-	var isKey bool
-	if key.Namespace, key.Name, isKey = strings.Cut(name, "/"); !isKey {
-		return fmt.Errorf("%q is no export; expected NAMESPACE/NAME, such as shop/web", name)
+// given are the ranges of --pod-cidrs.
+func given(podCIDRs map[string]string) (Known, error) {
+	known := Known{}
+	for _, id := range slices.Sorted(maps.Keys(podCIDRs)) {
+		ranges, err := model.ParsePrefixes(strings.Split(podCIDRs[id], ","))
+		if err != nil {
+			return nil, fmt.Errorf("--pod-cidrs %s=%s: %w", id, podCIDRs[id], err)
+		}
+		known[model.ClusterID(id)] = join.Ranges{Pods: ranges, Source: "given with --pod-cidrs"}
+	}
+	return known, nil
+}
+
+func run(ctx context.Context, env *command.Env, name string, contexts []string, known Known) error {
+	namespace, name, isKey := strings.Cut(name, "/")
+	if !isKey {
+		return fmt.Errorf("%q is no export; expected NAMESPACE/NAME, such as shop/web", namespace)
 	}
 	sites, err := agent.Sites(ctx, env, contexts)
-	if err != nil {
-		return err
-	}
-	known, err := o.given()
 	if err != nil {
 		return err
 	}
@@ -89,18 +86,17 @@ func (o options) run(ctx context.Context, env *command.Env, name string, context
 		}
 	}
 	for _, site := range sites {
-		export := &mcsv1beta1.ServiceExport{}
 		if site.Target == nil {
 			continue
 		}
-		if err := site.Target.Get(ctx, key.Namespace, key.Name, export); apierrors.IsNotFound(err) {
-			continue
-		} else if err != nil {
+		export := &mcsv1beta1.ServiceExport{}
+		if err := site.Target.Get(ctx, namespace, name, export); err == nil {
+			return show(ctx, env, site.Target, export, known)
+		} else if !apierrors.IsNotFound(err) {
 			return err
 		}
-		return o.print(ctx, env, site.Target, export, known)
 	}
-	return fmt.Errorf("none of the clusters that were read has a ServiceExport %s; name the context of one that exports the Service", key)
+	return fmt.Errorf("none of the clusters that were read has a ServiceExport %s/%s; name the context of one that exports the Service", namespace, name)
 }
 
 // learn adds the ranges of a cluster that says them and is not known yet.
@@ -118,35 +114,17 @@ func (k Known) learn(ctx context.Context, site *agent.Site) error {
 	return err
 }
 
-// given are the ranges of --pod-cidrs.
-func (o options) given() (Known, error) {
-	known := Known{}
-	for _, id := range slices.Sorted(maps.Keys(o.podCIDRs)) {
-		ranges, err := model.ParsePrefixes(strings.Split(o.podCIDRs[id], ","))
-		if err != nil {
-			return nil, fmt.Errorf("--pod-cidrs %s=%s: %w", id, o.podCIDRs[id], err)
-		}
-		known[model.ClusterID(id)] = join.Ranges{Pods: ranges, Source: "given with --pod-cidrs"}
-	}
-	return known, nil
-}
-
-// print shows the policy for one cluster that exports the Service, and where its addresses come from.
-func (o options) print(ctx context.Context, env *command.Env, target *command.Target, export *mcsv1beta1.ServiceExport, known Known) error {
+// show prints the policy for one cluster that exports the Service, and where its addresses come from.
+func show(ctx context.Context, env *command.Env, target *command.Target, export *mcsv1beta1.ServiceExport, known Known) error {
 	key := client.ObjectKeyFromObject(export)
-	var namespace corev1.Namespace
-	var service corev1.Service
-	var policies networkingv1.NetworkPolicyList
+	s, err := read(ctx, target, key.Namespace)
 	var peers v1alpha1.PeerList
-	err := cmp.Or(target.Get(ctx, "", key.Namespace, &namespace), target.Get(ctx, key.Namespace, key.Name, &service))
-	if err != nil {
-		return err
+	if err := errors.Join(err, target.Client.List(ctx, &peers)); err != nil {
+		return target.Errorf("%w", err)
 	}
-	if err := errors.Join(target.Client.List(ctx, &policies, client.InNamespace(key.Namespace)), target.Client.List(ctx, &peers)); err != nil {
-		return target.Errorf("read NetworkPolicies and Peers: %w", err)
-	}
+	namespace, service, policies := s.of(key)
 	if len(service.Spec.Selector) == 0 {
-		return target.Errorf("Service %s has no selector, so no NetworkPolicy can be made for its Pods; select those behind its EndpointSlices by hand", key)
+		return target.Errorf("Service %s has no selector, or does not exist, so no NetworkPolicy can be made for its Pods; select those behind its EndpointSlices by hand", key)
 	}
 	from, err := importers(export, &namespace, peers.Items, known)
 	if err != nil {
@@ -155,7 +133,6 @@ func (o options) print(ctx context.Context, env *command.Env, target *command.Ta
 	if len(from) == 0 {
 		return target.Errorf("no other cluster is in the scope of ServiceExport %s, so there is nothing to admit", key)
 	}
-	policy := build(&service, from)
 	comments := fmt.Sprintf("# For context %s. It admits to the Pods of exported Service %s:\n", target.Context, key)
 	for _, i := range from {
 		if len(i.Pods) == 0 {
@@ -163,16 +140,13 @@ func (o options) print(ctx context.Context, env *command.Env, target *command.Ta
 		}
 		comments += fmt.Sprintf("#   cluster %s: %s (%s)\n", i.id, strings.Join(model.PrefixTexts(i.Pods), ", "), i.Source)
 	}
-	if len(selecting(policies.Items, service.Spec.Selector)) == 0 {
-		env.Warnf("context %q: no NetworkPolicy selects the Pods of Service %s, so they admit every client; with this one, they admit only these clusters", target.Context, key)
-	}
-	if o.Format != "json" {
-		env.Printf("%s# If Pods connect from other addresses, such as those of Nodes, pass them: --pod-cidrs %s=RANGE,...\n", comments, from[0].id)
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy)
+	content, err := yaml.Marshal(build(service, from))
 	if err != nil {
 		return fmt.Errorf("encode the NetworkPolicy: %w", err)
 	}
-	printed := command.Output{Format: cmp.Or(o.Format, "yaml")}
-	return printed.PrintObjects(env.Out, []*unstructured.Unstructured{{Object: content}})
+	if len(selecting(policies, service.Spec.Selector)) == 0 {
+		env.Warnf("context %q: no NetworkPolicy selects the Pods of Service %s, so they admit every client; with this one, they admit only these clusters", target.Context, key)
+	}
+	_, err = fmt.Fprintf(command.Whole(env.Out), "%s# If Pods connect from other addresses, such as those of Nodes, pass them: --pod-cidrs %s=RANGE,...\n%s", comments, from[0].id, content)
+	return err
 }

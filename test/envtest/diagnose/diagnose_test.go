@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/diagnose"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
@@ -337,7 +338,7 @@ spec:
   - Ingress
 `))
 		policy := &networkingv1.NetworkPolicy{}
-		Expect(json.Unmarshal([]byte(run(ctx, "networkpolicy", "open/web", "-o", "json").out), &struct{ Items []*networkingv1.NetworkPolicy }{[]*networkingv1.NetworkPolicy{policy}})).To(Succeed())
+		Expect(yaml.UnmarshalStrict([]byte(got.out), policy)).To(Succeed())
 		Expect(faults(ctx, "a", "b")).NotTo(BeEmpty())
 		create("a", policy)
 		Expect(faults(ctx, "a", "b")).To(BeEmpty())

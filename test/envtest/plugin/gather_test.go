@@ -80,10 +80,12 @@ var _ = Describe("gather", func() {
 
 		got := run("gather", "a", "dead", "--file", file)
 		Expect(got.code).To(BeZero(), got.err)
-		Expect(got.out).To(ContainSubstring("Written: " + file + ", with the output of version, status"))
-		Expect(got.out).To(ContainSubstring("Not taken: a: logs/comity-0.comity.log: "), "no kubelet has it")
-		Expect(got.out).To(ContainSubstring("Not taken: a: logs/comity-0.comity.previous.log: "))
-		Expect(got.out).To(MatchRegexp("(?m)^Not taken: dead: agent: .*connection refused"))
+		Expect(got.out).To(HavePrefix("clusters:\n- context: a\n  notTaken:\n"))
+		Expect(got.out).To(ContainSubstring("\n    logs/comity-0.comity.log: "), "no kubelet has it")
+		Expect(got.out).To(ContainSubstring("\n    logs/comity-0.comity.previous.log: "))
+		Expect(got.out).To(ContainSubstring("\n    agent/Deployment.yaml: 1\n"))
+		Expect(got.out).To(MatchRegexp("\n- context: dead\n  notTaken:\n    agent: (?s:.*)connection\\s+refused"))
+		Expect(got.out).To(ContainSubstring("\nfile: " + file + "\nplugin: dev\n"))
 		info, err := os.Stat(file)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
@@ -95,7 +97,7 @@ var _ = Describe("gather", func() {
 		}
 		for name, content := range map[string]string{
 			"contents.yaml": "comity/ServiceExport.yaml: 1",
-			"version.txt":   "Plugin: dev", "status.txt": "dead",
+			"status.yaml":   "dead", "diagnose.yaml": "check: definitions",
 			"comity/Peer.yaml": "kubeconfigSecret: peer-b", "comity/ServiceExport.yaml": "name: web", "comity/ServiceImport.yaml": "name: web",
 			"comity/Event.yaml": "there is no Service", "derived/Service.yaml": model.DerivedName("web"), "derived/EndpointSlice.yaml": "derived-1-b",
 			"agent/Deployment.yaml": "image: comity:test", "agent/Pod.yaml": "comity-0", "agent/Lease.yaml": model.LeaderLease, "agent/Secret.yaml": "- kubeconfig",
@@ -106,6 +108,7 @@ var _ = Describe("gather", func() {
 			}
 			Expect(files).To(HaveKeyWithValue(name, ContainSubstring(content)))
 		}
+		Expect(got.out).To(HavePrefix(files["contents.yaml"]))
 		Expect(files["cluster-a/dns/ConfigMap.yaml"]).NotTo(ContainSubstring("of-somebody-else"))
 		Expect(files["cluster-a/agent/Secret.yaml"]).NotTo(ContainSubstring(" data:"))
 

@@ -109,7 +109,7 @@ func TestImportersAreThePeersInScope(t *testing.T) {
 }
 
 func TestThePolicyAdmitsEachTargetPortOnce(t *testing.T) {
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{
+	service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{
 		{Port: 80, TargetPort: intstr.FromString("http")}, {Port: 8080, TargetPort: intstr.FromString("http")}, {Port: 53, Protocol: corev1.ProtocolUDP}, {Port: 443, TargetPort: intstr.FromInt32(8443)},
 	}}}
 	got := build(service, []importer{{"b", join.Ranges{Pods: ranges("10.2.0.0/16", "fd00:2::/48")}}, {"c", join.Ranges{Pods: ranges("10.3.0.0/16")}}})
