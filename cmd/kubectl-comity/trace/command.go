@@ -6,6 +6,7 @@ package trace
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -88,13 +89,11 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	}
 	report.connect(ctx, o.timeout)
 	report.conclude()
-	err = o.Print(env.Out, "ServiceTrace", report, func() {
-		p := printer{out: env.Out, now: time.Now()}
-		if env.IsTerminal(env.Raw) {
-			p.raw = env.Raw
-		}
-		p.print(report)
-	})
+	p := printer{out: env.Out, raw: io.Discard, now: time.Now()}
+	if env.IsTerminal(env.Raw) {
+		p.raw = env.Raw
+	}
+	err = o.Print(env.Out, "ServiceTrace", report, func() { p.print(report) })
 	if err == nil && (report.Broken || len(report.LeftBehind) > 0) {
 		err = command.Printed(command.ExitProblem)
 	}
@@ -143,32 +142,31 @@ func (s clusters) named(name string, all func() []model.ClusterID) []model.Clust
 
 // exporters are the clusters that export the Service, as far as anyone knows; or else
 // those that have a Service of the name, or all.
-func (s clusters) exporters() (ids []model.ClusterID) {
-	var have, read []model.ClusterID
+func (s clusters) exporters() []model.ClusterID {
+	var exporting, having, read []model.ClusterID
 	for _, c := range s.all {
 		read = append(read, c.ID)
 		if c.service != nil {
-			have = append(have, c.ID)
+			having = append(having, c.ID)
 		}
 		if c.export != nil {
-			ids = append(ids, c.ID)
+			exporting = append(exporting, c.ID)
 		}
 		for _, entry := range c.list().Entries {
-			ids = append(ids, entry.Cluster)
+			exporting = append(exporting, entry.Cluster)
 		}
-		for _, p := range c.peers {
-			if h := (hop{s, s.of(model.ClusterID(p.Name)), c}); h.report() != nil {
-				ids = append(ids, h.from.ID)
+		for _, p := range c.peers.Items {
+			if id := model.ClusterID(p.Name); (hop{s, s.of(id), c}).report() != nil {
+				exporting = append(exporting, id)
 			}
 		}
 	}
-	if len(ids) == 0 {
-		ids = have
+	for _, ids := range [][]model.ClusterID{exporting, having} {
+		if len(ids) > 0 {
+			return ids
+		}
 	}
-	if len(ids) == 0 {
-		ids = read
-	}
-	return ids
+	return read
 }
 
 // importers are the clusters that may import what c exports: all others that are known.
@@ -178,7 +176,7 @@ func (s clusters) importers(c *cluster) (ids []model.ClusterID) {
 			ids = append(ids, other.ID)
 		}
 	}
-	for _, p := range c.peers {
+	for _, p := range c.peers.Items {
 		ids = append(ids, model.ClusterID(p.Name))
 	}
 	return ids

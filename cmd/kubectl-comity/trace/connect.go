@@ -4,8 +4,10 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -13,16 +15,17 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apirand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join/corefile"
 )
 
@@ -33,40 +36,31 @@ const (
 	cleanTimeout = 30 * time.Second
 	// podSeconds is when a Pod ends that could not be removed.
 	podSeconds = 600
-
-	checkAnswer, checkConnect = "DNS answer", "Connection"
 )
 
 // connect adds the last steps to each way: what a Pod in each importer finds, if no step
 // before is broken. Without a timeout, nothing is tried.
 func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 	pending := map[*cluster][]*Way{}
-	var order []*cluster
-	for i := range r.Exports {
-		e := &r.Exports[i]
+	for _, e := range r.Exports {
 		for n := range e.Ways {
 			w := &e.Ways[n]
-			to := w.hop.to
-			if _, unread := to.notRead(""); unread {
-				continue
-			}
-			switch {
+			switch to := w.hop.to; {
+			case to.Target == nil:
 			case timeout == 0:
 				w.notTried(" (--no-connect)")
 			case to.Err != nil || isBroken(e.Steps) || isBroken(w.Steps):
 				w.notTried("")
 			default:
-				if pending[to] == nil {
-					order = append(order, to)
-				}
 				pending[to] = append(pending[to], w)
 			}
 		}
 	}
-	r.Pods = make([]string, len(order))
-	failed := make([]error, len(order))
-	command.InParallel(order, func(i int, to *cluster) { r.Pods[i], failed[i] = to.try(ctx, timeout, pending[to]) })
-	for _, err := range failed {
+	importers := slices.SortedFunc(maps.Keys(pending), func(a, b *cluster) int { return cmp.Compare(a.ID, b.ID) })
+	r.Pods = make([]string, len(importers))
+	left := make([]error, len(importers))
+	command.InParallel(importers, func(i int, to *cluster) { r.Pods[i], left[i] = to.try(ctx, timeout, pending[to]) })
+	for _, err := range left {
 		if err != nil {
 			r.LeftBehind = append(r.LeftBehind, err.Error())
 		}
@@ -74,8 +68,8 @@ func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 }
 
 func (w *Way) notTried(why string) {
-	for _, check := range []string{checkAnswer, checkConnect} {
-		w.Steps = append(w.Steps, w.hop.step(finding.NotRead, check, w.hop.to, "not tried"+why))
+	for _, check := range []check{checkAnswer, checkConnect} {
+		w.Steps = append(w.Steps, w.hop.untried(check, w.hop.to, "not tried"+why))
 	}
 }
 
@@ -95,11 +89,8 @@ func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (
 	trying, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request := probe.Request{TimeoutSeconds: targetSeconds}
-	counts := make([]int, len(ways))
-	for i, w := range ways {
-		targets := w.hop.targets()
-		counts[i] = len(targets)
-		request.Names, request.Addresses = append(request.Names, w.hop.name()), append(request.Addresses, targets...)
+	for _, w := range ways {
+		request.Names, request.Addresses = append(request.Names, w.hop.name()), append(request.Addresses, w.hop.targets()...)
 	}
 	var found probe.Response
 	err := c.Target.Client.Create(trying, pod)
@@ -114,8 +105,9 @@ func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (
 			w.notTried(": " + err.Error())
 			continue
 		}
-		w.Steps = append(w.Steps, w.hop.answered(found.Names[i]), w.hop.connected(found.Addresses[:counts[i]]))
-		found.Addresses = found.Addresses[counts[i]:]
+		count := len(w.hop.targets())
+		w.Steps = append(w.Steps, w.hop.answered(found.Names[i]), w.hop.connected(ctx, found.Addresses[:count]))
+		found.Addresses = found.Addresses[count:]
 	}
 	return place, nil
 }
@@ -130,9 +122,11 @@ func (h hop) targets() (all []string) {
 	ready, _ := h.imported()
 	families := h.to.derivedService().Spec.IPFamilies
 	for _, e := range ready {
+		if len(families) > 0 && !slices.Contains(families, corev1.IPFamily(e.slice.AddressType)) {
+			continue
+		}
 		for _, p := range e.slice.Ports {
-			isUsed := len(families) == 0 || slices.Contains(families, corev1.IPFamily(e.slice.AddressType)) || e.slice.AddressType == discoveryv1.AddressTypeFQDN
-			if isUsed && p.Port != nil && ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP {
+			if p.Port != nil && ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP {
 				all = append(all, net.JoinHostPort(e.address, strconv.Itoa(int(*p.Port))))
 			}
 		}
@@ -152,44 +146,49 @@ func (h hop) answered(answer probe.Result) Step {
 		}
 	}
 	isWanted := func(address string) bool { return slices.Contains(want, address) }
+	message := h.name() + " is " + strings.Join(answer.Addresses, ", ")
 	switch {
 	case answer.Error != "":
-		return h.broken(checkAnswer, h.to, "NotResolved", answer.Error)
+		return h.step(checkAnswer, h.to, "NotResolved", answer.Error)
 	case !slices.ContainsFunc(answer.Addresses, isWanted):
-		return h.broken(checkAnswer, h.to, "NotResolved", fmt.Sprintf("%s is %s; expected %s", h.name(), strings.Join(answer.Addresses, ", "), strings.Join(want, ", ")))
+		return h.step(checkAnswer, h.to, "NotResolved", message+"; expected "+strings.Join(want, ", "))
 	}
-	return h.ok(checkAnswer, h.to, h.name()+" is "+strings.Join(answer.Addresses, ", "), metav1.Time{})
+	return h.step(checkAnswer, h.to, "", message)
 }
 
 // connected says to how many endpoints connections came about, and if not to all, who can
 // fix that.
-func (h hop) connected(results []probe.Result) Step {
+func (h hop) connected(ctx context.Context, results []probe.Result) Step {
 	failed := slices.DeleteFunc(slices.Clone(results), func(r probe.Result) bool { return r.Error == "" })
 	message := fmt.Sprintf("%d of %d endpoints accept a TCP connection", len(results)-len(failed), len(results))
 	if len(failed) == 0 {
-		return h.ok(checkConnect, h.to, message, metav1.Time{})
+		return h.step(checkConnect, h.to, "", message)
 	}
 	message += fmt.Sprintf("; %s: %s", failed[0].Target, failed[0].Error)
-	var endpoints []string
-	for _, r := range results {
-		endpoints = append(endpoints, r.Target)
-	}
-	closed, fix := h.closed(endpoints)
-	isRefused := !slices.ContainsFunc(failed, func(r probe.Result) bool { return !strings.Contains(r.Error, "refused") })
-	_, unread := h.from.notRead("", "NetworkPolicy", "Service")
+	policies, err := h.closed(ctx)
 	switch {
-	case fix != "":
-		s := h.broken(checkConnect, h.to, "NotAdmitted", fmt.Sprintf("%s; NetworkPolicies of cluster %s select the Pods and admit no address of cluster %s: %s", message, h.from.ID, h.to.ID, strings.Join(closed, ", ")))
-		s.Object = "NetworkPolicy " + h.key.Namespace + "/" + closed[0]
-		return s.fixedBy(fix)
-	case isRefused:
-		return h.broken(checkConnect, h.to, "PortClosed", message)
-	case unread:
-		message += "; whether a NetworkPolicy selects the Pods was not read"
-	case len(closed) == 0:
-		message += fmt.Sprintf("; no NetworkPolicy of cluster %s selects the Pods", h.from.ID)
+	case len(policies) > 0:
+		s := h.step(checkConnect, h.to, policies[0].Reason, message+"; "+policies[0].Message)
+		s.Object, s.Fix, s.Docs = policies[0].Object, policies[0].Fix, finding.Docs("troubleshooting.md#networkpolicy")
+		return s
+	case !slices.ContainsFunc(failed, func(r probe.Result) bool { return !strings.Contains(r.Error, "refused") }):
+		return h.step(checkConnect, h.to, "PortClosed", message)
+	case err != nil:
+		message += "; whether a NetworkPolicy is in the way was not read: " + err.Error()
 	default:
-		message += fmt.Sprintf("; NetworkPolicies of cluster %s select the Pods: %s", h.from.ID, strings.Join(closed, ", "))
+		message += fmt.Sprintf("; no NetworkPolicy of cluster %s keeps cluster %s away", h.from.ID, h.to.ID)
 	}
-	return h.broken(checkConnect, h.to, "NotRouted", message)
+	return h.step(checkConnect, h.to, "NotRouted", message)
+}
+
+// closed are the NetworkPolicies of the exporter that admit no address of the importer.
+func (h hop) closed(ctx context.Context) ([]finding.Finding, error) {
+	if err := h.from.whyUnread("ServiceExport", "Peer"); err != nil {
+		return nil, err
+	}
+	importer := h.from.peer(h.to.ID)
+	if importer == nil || h.from.export == nil {
+		return nil, nil
+	}
+	return networkpolicy.Check(ctx, h.from.Target, []*mcsv1beta1.ServiceExport{h.from.export}, []exchangev1alpha1.Peer{*importer}, nil, h.from.Context+" "+h.to.Context)
 }

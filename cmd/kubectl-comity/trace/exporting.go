@@ -28,33 +28,33 @@ import (
 // exporting are the steps within the exporting cluster.
 func (h hop) exporting() []Step {
 	c := h.from
-	if s, is := c.notRead("Export"); is {
+	if s, is := h.notRead(check{name: "Export"}, c); is {
 		return []Step{s}
 	}
 	steps := append([]Step{h.agent(c)}, h.service()...)
-	if s, is := c.notRead("ServiceExport", "ServiceExport"); is {
+	if s, is := h.notRead(checkExport, c, "ServiceExport"); is {
 		return append(steps, s)
 	}
 	if c.export == nil {
-		return append(steps, h.broken("ServiceExport", c, "NoExport", "there is none").about("ServiceExport", c))
+		return append(steps, h.step(checkExport, c, "NoExport", "there is none"))
 	}
 	conditions := c.export.Status.Conditions
 	if len(conditions) == 0 {
-		return append(steps, h.broken("ServiceExport", c, model.ReasonPending, "it has no conditions: the agent has not seen it").about("ServiceExport", c).since(c.export.CreationTimestamp))
+		return append(steps, h.step(checkExport, c, model.ReasonPending, "it has no conditions: the agent has not seen it").since(c.export.CreationTimestamp))
 	}
-	admitted := h.condition("Policies", c, "ServiceExport", conditions, condition.TypeAdmitted)
+	admitted := h.condition(checkPolicies, c, conditions, condition.TypeAdmitted)
 	admitted.Message += c.answers()
-	conflict := h.condition("Conflict", c, "ServiceExport", conditions, condition.TypeConflict)
+	conflict := h.condition(checkConflict, c, conditions, condition.TypeConflict)
 	if conflict.Severity == finding.Error { // the Service is imported all the same
 		conflict = conflict.warned()
 	}
-	published := h.condition("Published", c, "ServiceExport", conditions, condition.TypeReady)
+	published := h.condition(checkPublished, c, conditions, condition.TypeReady)
 	if isRead := func(r exchangev1alpha1.ExportRecord) bool {
 		return !r.Spec.Withdrawn && r.Spec.ExportUID == c.export.UID
-	}; published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records, isRead) {
+	}; published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, isRead) {
 		published = published.warned() // some importers read it
 	}
-	return append(steps, h.condition("ServiceExport", c, "ServiceExport", conditions, condition.TypeValid), admitted, conflict, published)
+	return append(steps, h.condition(checkExport, c, conditions, condition.TypeValid), admitted, conflict, published)
 }
 
 // agent says whether a replica of the agent leads.
@@ -62,19 +62,20 @@ func (h hop) agent(c *cluster) Step {
 	if c.Err == nil {
 		for _, found := range c.Agent.Pod.Status.Conditions {
 			if found.Type == corev1.PodReady && found.Status != corev1.ConditionTrue {
-				return h.broken("Agent", c, "NotReady", "the leader is not ready: "+found.Message).since(found.LastTransitionTime)
+				return h.step(checkAgent, c, "NotReady", "the leader is not ready: "+found.Message).since(found.LastTransitionTime)
 			}
 		}
-		return h.ok("Agent", c, fmt.Sprintf("Comity %s, Pod %s leads", c.Agent.Version, c.Agent.Pod.Name), ptr.Deref(c.Agent.Pod.Status.StartTime, metav1.Time{}))
+		return h.step(checkAgent, c, "", fmt.Sprintf("Comity %s, Pod %s leads", c.Agent.Version, c.Agent.Pod.Name)).since(ptr.Deref(c.Agent.Pod.Status.StartTime, metav1.Time{}))
 	}
-	reason := "NotRunning"
+	s := h.step(checkAgent, c, "NotRunning", c.Err.Error()).since(metav1.Time{Time: c.Agent.Renewed})
 	if errors.Is(c.Err, agent.ErrNotInstalled) {
-		reason = "NotInstalled"
+		s = h.step(checkAgent, c, "NotInstalled", c.Err.Error())
+		s.Docs = finding.Docs("install.md")
 	}
-	s := h.broken("Agent", c, reason, c.Err.Error()).since(metav1.Time{Time: c.Agent.Renewed})
 	for _, d := range c.deployments {
+		s.Object = "Deployment " + d.Namespace + "/" + d.Name
 		if ptr.Deref(d.Spec.Replicas, 1) == 0 {
-			s = s.fixedBy(fmt.Sprintf("kubectl --context %s -n %s scale deployment %s --replicas=2", c.Context, d.Namespace, d.Name))
+			s.Fix = h.fill("kubectl --context {here} -n {agent} scale deployment "+d.Name+" --replicas=2", c)
 		}
 	}
 	return s
@@ -83,25 +84,25 @@ func (h hop) agent(c *cluster) Step {
 // service are the Service and its endpoints.
 func (h hop) service() []Step {
 	c := h.from
-	if s, is := c.notRead("Service", "Service", "EndpointSlice"); is {
+	if s, is := h.notRead(checkService, c, "Service", "EndpointSlice"); is {
 		return []Step{s}
 	}
 	if c.service == nil {
-		return []Step{h.broken("Service", c, "NoService", "there is none").about("Service", c)}
+		return []Step{h.step(checkService, c, "NoService", "there is none")}
 	}
 	var ports []string
 	for _, p := range c.service.Spec.Ports {
 		ports = append(ports, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
 	}
-	ready, message := endpoints(c.slices, func(s discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelServiceName] == c.key.Name })
-	found := h.ok("Endpoints", c, message, metav1.Time{})
+	ready, message := endpoints(c.slices.Items, func(s discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelServiceName] == c.key.Name })
+	found := h.step(checkEndpoints, c, "", message)
 	if len(ready) == 0 {
-		found = h.broken("Endpoints", c, "NoReadyEndpoints", message).about("Service", c)
+		found = h.step(checkEndpoints, c, "NoReadyEndpoints", message)
 		if selector := c.service.Spec.Selector; len(selector) > 0 {
-			found = found.fixedBy(fmt.Sprintf("the owner of the Pods finds out why none is ready: kubectl --context %s -n %s get pods -l %s", c.Context, c.key.Namespace, labels.FormatLabels(selector)))
+			found.Fix = h.fill("the owner of the Pods finds out why none is ready: kubectl --context {from} -n {ns} get pods -l "+labels.FormatLabels(selector), c)
 		}
 	}
-	return []Step{h.ok("Service", c, string(c.service.Spec.Type)+" "+strings.Join(ports, ", "), c.service.CreationTimestamp), found}
+	return []Step{h.step(checkService, c, "", string(c.service.Spec.Type)+" "+strings.Join(ports, ", ")).since(c.service.CreationTimestamp), found}
 }
 
 // endpoint is a ready one, with the slice that it is of.
@@ -129,7 +130,10 @@ func endpoints(all []discoveryv1.EndpointSlice, of func(discoveryv1.EndpointSlic
 // answers is what each policy says of the export.
 func (c *cluster) answers() string {
 	var texts []string
-	for _, p := range c.policies {
+	for _, p := range c.policies.Items {
+		if p.Spec.Stage == policyv1alpha1.StageImport {
+			continue
+		}
 		answer, v := " allows it", ptr.Deref(p.Status.Violations, policyv1alpha1.Violations{})
 		if int(v.Total) > len(v.Items) {
 			answer = " is violated by more exports than its status names"
@@ -139,9 +143,7 @@ func (c *cluster) answers() string {
 				answer = fmt.Sprintf(" (%s): %s", p.Spec.Enforcement, item.Message)
 			}
 		}
-		if p.Spec.Stage != policyv1alpha1.StageImport {
-			texts = append(texts, p.Name+answer)
-		}
+		texts = append(texts, p.Name+answer)
 	}
 	if len(texts) == 0 {
 		return ""
@@ -152,67 +154,66 @@ func (c *cluster) answers() string {
 // record says whether a record of the export is where the importer reads it, or what
 // leaves that cluster out.
 func (h hop) record() Step {
-	const check = "ExportRecord"
 	c, at, to := h.from, h.exchange(h.from), h.to.ID
-	for _, unread := range []func() (Step, bool){
-		func() (Step, bool) { return c.notRead(check, "ServiceExport", "Peer") }, func() (Step, bool) { return at.notRead(check, "ExportRecord") },
-	} {
-		if s, is := unread(); is {
-			return s
-		}
+	if err := cmp.Or(c.whyUnread("ServiceExport", "Peer"), at.whyUnread("ExportRecord")); err != nil {
+		return h.untried(checkRecord, c, err.Error())
 	}
 	var since metav1.Time
-	for _, r := range at.records {
-		if r.Namespace != model.ExchangeNamespace(c.ID) && r.Namespace != model.ScopedExchangeNamespace(c.ID, to) {
+	for _, r := range at.records.Items {
+		isForAll := r.Namespace == model.ExchangeNamespace(c.ID)
+		if !isForAll && r.Namespace != model.ScopedExchangeNamespace(c.ID, to) {
 			continue
 		}
 		if !r.Spec.Withdrawn && (c.export == nil || r.Spec.ExportUID == c.export.UID) {
 			audience := "that every member reads"
-			if r.Namespace != model.ExchangeNamespace(c.ID) {
+			if !isForAll {
 				audience = "that cluster " + string(to) + " alone reads"
 			}
-			return h.ok(check, at, "published in namespace "+r.Namespace+", "+audience, r.CreationTimestamp)
+			return h.step(checkRecord, at, "", "published in namespace "+r.Namespace+", "+audience).since(r.CreationTimestamp)
 		}
 		since = ptr.Deref(r.Spec.WithdrawnAt, since)
 	}
 	reason, why, fix := h.leftOut()
-	s := h.broken(check, c, reason, fmt.Sprintf("nothing is published for cluster %s: %s", to, why)).about("ServiceExport", c).since(since)
-	return s.fixedBy(cmp.Or(fix, s.Fix))
+	s := h.step(checkRecord, c, reason, fmt.Sprintf("nothing is published for cluster %s: %s", to, why)).since(since)
+	s.Fix = cmp.Or(h.fill(fix, c), s.Fix)
+	if reason == condition.ReasonClustersExcluded {
+		s.Docs = finding.Condition("ServiceExport", condition.TypeAdmitted, reason)
+	}
+	return s
 }
 
-// leftOut says why nothing is published for the importer, and the command, if the remedy of
-// the reason is not enough.
+// leftOut says why nothing is published for the importer, and what widens the scope if that
+// leaves it out.
 func (h hop) leftOut() (reason, why, fix string) {
 	c, to := h.from, h.to.ID
 	if c.export == nil {
 		return "NoExport", "there is no ServiceExport", ""
 	}
-	peer := c.peer(to)
-	if peer == nil || peer.Spec.Removed {
+	if peer := c.peer(to); peer == nil || peer.Spec.Removed {
 		return model.ReasonUnknownCluster, fmt.Sprintf("cluster %s has no Peer %s that is a member", c.ID, to), ""
 	}
 	var members []model.Member
-	for _, p := range c.peers {
+	for _, p := range c.peers.Items {
 		members = append(members, model.Member{ID: model.ClusterID(p.Name), Labels: p.Labels})
 	}
 	scope, err := model.EffectiveScope(h.key, c.export, c.namespace, members)
-	listed, _ := model.ScopeOfExport(c.export)
 	switch admitted := ptr.Deref(meta.FindStatusCondition(c.export.Status.Conditions, condition.TypeAdmitted), metav1.Condition{}); {
 	case err != nil:
 		return "ScopeNotAllowed", err.Error(), ""
 	case scope.Contains(to) && admitted.Reason == condition.ReasonClustersExcluded:
 		return admitted.Reason, admitted.Message, ""
 	case scope.Contains(to):
-		return "NotPublished", "it is in the scope, and there is no record; join restores exchange namespaces, and the agent the records", ""
-	case !listed.Contains(to):
-		fix = fmt.Sprintf("kubectl --context %s -n %s annotate serviceexport %s --overwrite %s=%s,%s", c.Context, h.key.Namespace, h.key.Name, model.AnnotationExportTo, listed, to)
+		return condition.ReasonNotPublished, "it is in the scope, and there is no record; join restores exchange namespaces, and the agent the records", ""
+	}
+	var fixes []string
+	if listed, _ := model.ScopeOfExport(c.export); !listed.Contains(to) {
+		fixes = append(fixes, fmt.Sprintf("kubectl --context {from} -n {ns} annotate serviceexport {name} --overwrite %s=%s,%s", model.AnnotationExportTo, listed, to))
 	}
 	if limit, err := model.ScopeOfNamespace(c.namespace); err == nil && !limit.Contains(to) {
-		fix = strings.Join(slices.DeleteFunc([]string{fix, fmt.Sprintf("kubectl --context %s annotate namespace %s --overwrite %s=%s,%s", c.Context, h.key.Namespace, model.AnnotationExportTo, limit, to)},
-			func(s string) bool { return s == "" }), " && ")
+		fixes = append(fixes, fmt.Sprintf("kubectl --context {from} annotate namespace {ns} --overwrite %s=%s,%s", model.AnnotationExportTo, limit, to))
 	}
-	if selector := c.export.Annotations[model.AnnotationExportToSelector]; selector != "" && fix == "" {
-		fix = fmt.Sprintf("give Peer %s labels that match %q: kubectl --context %s label peer %s KEY=VALUE", to, selector, c.Context, to)
+	if selector := c.export.Annotations[model.AnnotationExportToSelector]; selector != "" && fixes == nil {
+		fixes = append(fixes, fmt.Sprintf("give Peer {b} labels that match %q: kubectl --context {from} label peer {b} KEY=VALUE", selector))
 	}
-	return "OutOfScope", "its scope is " + scope.String(), fix
+	return "OutOfScope", "its scope is " + scope.String(), strings.Join(fixes, " && ")
 }

@@ -29,7 +29,7 @@ func (h hop) way() (steps []Step) {
 	if isOther {
 		steps = append(steps, h.record())
 	}
-	if unread, is := h.to.notRead("Import", "Namespace", "Service", "ServiceImport", "EndpointSlice"); is {
+	if unread, is := h.notRead(check{name: "Import"}, h.to, "Namespace", "Service", "ServiceImport", "EndpointSlice"); is {
 		if h.from.export != nil && isOther { // what the exporter knows of the importer
 			c := ptr.Deref(meta.FindStatusCondition(h.from.export.Status.Conditions, condition.TypeAvailable), metav1.Condition{})
 			unread.Message += fmt.Sprintf("; cluster %s says: %s %s (%s): %s", h.from.ID, condition.TypeAvailable, c.Status, c.Reason, c.Message)
@@ -46,28 +46,20 @@ func (h hop) way() (steps []Step) {
 
 // peer is the connection of the importer to the exporter.
 func (h hop) peer() Step {
-	c, check := h.to, "Peer "+string(h.from.ID)
-	if s, is := c.notRead(check, "Peer"); is {
+	c := h.to
+	if s, is := h.notRead(checkPeer, c, "Peer"); is {
 		return s
 	}
 	peer := c.peer(h.from.ID)
 	switch {
 	case peer == nil:
-		return h.broken(check, c, "NoPeer", "there is none, so the cluster is not read")
+		return h.step(checkPeer, c, "NoPeer", "there is none, so the cluster is not read")
 	case peer.Spec.Removed:
-		return h.broken(check, c, "Removed", "spec.removed is true")
+		return h.step(checkPeer, c, "Removed", "spec.removed is true")
 	}
-	at := func(typ string) Step {
-		s := h.condition(check, c, "Peer", peer.Status.Conditions, typ)
-		s.Object = check
-		return s
-	}
-	accepted, connected := at(exchangev1alpha1.PeerAccepted), at(exchangev1alpha1.PeerConnected)
+	accepted := h.condition(checkPeer, c, peer.Status.Conditions, exchangev1alpha1.PeerAccepted)
+	connected := h.condition(checkPeer, c, peer.Status.Conditions, exchangev1alpha1.PeerConnected)
 	switch {
-	case connected.Severity == finding.OK && slices.Contains(c.refused, h.from.ID):
-		s := h.broken(check, c, "Unauthorized", "the cluster refuses the token in Secret "+peer.Spec.KubeconfigSecret+": it is revoked or expired")
-		s.Docs = finding.Condition("Peer", exchangev1alpha1.PeerConnected, s.Reason)
-		return s
 	case accepted.Severity == finding.OK:
 		return connected
 	case connected.Severity == finding.OK: // by what was accepted before
@@ -79,35 +71,36 @@ func (h hop) peer() Step {
 // source is the row of the import table that applies to the export, and what the importer
 // reports to the exporter.
 func (h hop) source() Step {
-	const check = "Source"
 	c, list := h.to, h.to.list()
 	entry, isListed := list.Find(h.from.ID)
 	report := ptr.Deref(h.report(), exchangev1alpha1.ImportRecordSpec{Imported: true, Reason: model.ReasonImported})
-	state := cmp.Or(entry.Absent, model.SourcePublished)
+	state, since := cmp.Or(entry.Absent, model.SourcePublished), metav1.Time{Time: entry.Since}
 	if peer := c.peer(h.from.ID); peer != nil && !state.IsOut() && !meta.IsStatusConditionTrue(peer.Status.Conditions, exchangev1alpha1.PeerConnected) {
 		state = model.SourceNotRead
 	}
 	switch {
 	case c.namespace == nil || c.namespace.DeletionTimestamp != nil:
-		return h.broken(check, c, model.ReasonNamespaceMissing, "the cluster has no namespace "+h.key.Namespace).since(report.Since)
+		s := h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.key.Namespace).since(report.Since)
+		s.Object = "Namespace " + h.key.Namespace
+		return s
 	case !report.Imported:
-		return h.problem(check, report.Reason, report.Message).since(report.Since)
+		return h.reported(report.Reason, report.Message).since(report.Since)
 	case state == model.SourceRefused:
-		return h.problem(check, model.ReasonPolicyDenied, "Refused: a policy, or an annotation of the Namespace").since(metav1.Time{Time: entry.Since})
+		return h.reported(model.ReasonPolicyDenied, "Refused: a policy, or an annotation of the Namespace").since(since)
 	case !state.IsRead():
-		return h.broken(check, c, string(state), string(state)+": "+states[state]).about("ServiceImport", c).since(metav1.Time{Time: entry.Since})
+		return h.step(checkSource, c, string(state), string(state)+": "+states[state]).since(since)
 	case !isListed:
-		return h.broken(check, c, model.ReasonPending, "the import does not have the export yet").about("ServiceImport", c)
+		return h.step(checkSource, c, model.ReasonPending, "the import does not have the export yet")
 	case report.Reason != model.ReasonImported && report.Reason != model.ReasonTakeoverHeld:
-		return h.problem(check, report.Reason, report.Message).since(report.Since).warned()
+		return h.reported(report.Reason, report.Message).since(report.Since).warned()
 	}
 	place := slices.Index(list.Entries, entry) + 1
-	return h.ok(check, c, fmt.Sprintf("%s, %d of %d in the list of the import", state, place, len(list.Entries)), report.Since)
+	return h.step(checkSource, c, "", fmt.Sprintf("%s, %d of %d in the list of the import", state, place, len(list.Entries))).since(report.Since)
 }
 
 // report is what the importer reports of the export; nil if nothing.
 func (h hop) report() *exchangev1alpha1.ImportRecordSpec {
-	for _, r := range h.exchange(h.to).reports {
+	for _, r := range h.exchange(h.to).reports.Items {
 		if r.Namespace == model.ScopedExchangeNamespace(h.to.ID, h.from.ID) && (h.from.export == nil || r.Spec.ExportUID == h.from.export.UID) {
 			return &r.Spec
 		}
@@ -123,25 +116,30 @@ var states = map[model.SourceState]string{
 	model.SourceMissing:   "the export is missing without a withdrawal, and what exists of it is kept; if it is gone for good, run kubectl comity confirm missing with the cluster",
 }
 
-// problem is a reason for which the export is not imported. The remedy of some depends on
-// what is in the way.
-func (h hop) problem(check, reason, message string) Step {
-	c := h.to
-	s := h.broken(check, c, reason, message).about("ServiceImport", c)
-	switch reason {
+// reported is the step of a reason for which the export is not imported.
+func (h hop) reported(reason, message string) Step {
+	s := h.obstacle(h.step(checkSource, h.to, reason, message))
+	s.Docs = finding.Condition("ServiceExport", condition.TypeAvailable, reason)
+	return s
+}
+
+// obstacle names in the step of an import what is in its way.
+func (h hop) obstacle(s Step) Step {
+	switch s.Reason {
 	case model.ReasonNameTaken:
-		for _, taken := range c.derived {
-			if !model.IsManaged(&taken) {
+		for _, taken := range h.to.derived {
+			if !model.IsManaged(taken) {
 				s.Object = "Service " + taken.Namespace + "/" + taken.Name
 				s.Message += "; if nothing else needs Service " + taken.Name + ", delete it"
-				return s.fixedBy(fmt.Sprintf("kubectl --context %s -n %s delete service %s", c.Context, h.key.Namespace, taken.Name))
+				s.Fix = h.fill("kubectl --context {to} -n {ns} delete service "+taken.Name, h.to)
+				break
 			}
 		}
 	case model.ReasonForeignImport:
 		s.Message += "; if nothing else needs it, delete it"
 	case model.ReasonPolicyDenied:
-		if sources, err := model.SourcesOfNamespace(c.namespace); err == nil && !sources.Contains(h.from.ID) {
-			s = s.fixedBy(fmt.Sprintf("kubectl --context %s annotate namespace %s --overwrite %s=%s,%s", c.Context, h.key.Namespace, model.AnnotationImportFrom, sources, h.from.ID))
+		if sources, err := model.SourcesOfNamespace(h.to.namespace); err == nil && !sources.Contains(h.from.ID) {
+			s.Fix = h.fill(fmt.Sprintf("kubectl --context {to} annotate namespace {ns} --overwrite %s=%s,{a}", model.AnnotationImportFrom, sources), h.to)
 		}
 	}
 	return s
@@ -149,86 +147,88 @@ func (h hop) problem(check, reason, message string) Step {
 
 // serviceImport is the ServiceImport with its conditions.
 func (h hop) serviceImport() Step {
-	const check = "ServiceImport"
 	c := h.to
 	switch {
 	case c.imported == nil:
-		return h.broken(check, c, "NotListed", "there is none").about(check, c)
+		return h.step(checkImport, c, "NotListed", "there is none")
 	case !model.IsManaged(c.imported):
-		return h.problem(check, model.ReasonForeignImport, "Comity did not create it, so nothing is imported")
+		return h.obstacle(h.step(checkImport, c, model.ReasonForeignImport, "Comity did not create it, so nothing is imported"))
 	}
 	conditions := c.imported.Status.Conditions
-	ready := h.condition(check, c, check, conditions, condition.TypeImportReady)
+	ready := h.condition(checkImport, c, conditions, condition.TypeImportReady)
 	if ready.Severity != finding.OK {
-		return ready.fixedBy(cmp.Or(h.problem(check, ready.Reason, "").Fix, ready.Fix))
+		return h.obstacle(ready)
 	}
 	if !slices.ContainsFunc(c.imported.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == string(h.from.ID) }) {
-		return h.broken(check, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID)).about(check, c)
+		return h.step(checkImport, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID))
 	}
-	// Because of which cluster it is held, if it is.
-	because := map[string]model.ClusterID{}
-	for i, e := range c.list().Entries {
-		if i == 0 {
-			because[condition.TypeFrozen] = e.Cluster
-		}
-		if e.Absent == model.SourceMissing {
-			because[condition.TypeSourceMissing] = e.Cluster
-		}
-	}
-	waiting := slices.Sorted(maps.Keys(confirm.Waiting(c.imported)))
-	if slices.Contains(waiting, h.from.ID) {
-		waiting = []model.ClusterID{h.from.ID}
-	}
-	because[condition.TypeTakeoverHeld] = slices.Concat(waiting, []model.ClusterID{h.from.ID})[0]
 	for _, typ := range []string{condition.TypeTakeoverHeld, condition.TypeFrozen, condition.TypeSourceMissing} {
-		by := hop{h.clusters, h.of(because[typ]), c}
-		if s := by.condition(check, c, check, conditions, typ); s.Severity != finding.OK && by.from.ID == h.from.ID {
+		by := hop{h.clusters, h.of(h.heldBy(typ)), c}
+		s := by.condition(checkImport, c, conditions, typ)
+		if s.Severity != finding.OK && by.from.ID != h.from.ID {
+			s = s.warned()
+		}
+		if s.Severity != finding.OK {
 			return s
-		} else if s.Severity != finding.OK {
-			return s.warned()
 		}
 	}
 	return ready
 }
 
+// heldBy is the cluster because of which a condition of the import is true, if it is.
+func (h hop) heldBy(typ string) model.ClusterID {
+	waiting, entries := confirm.Waiting(h.to.imported), h.to.list().Entries
+	missing := slices.IndexFunc(entries, func(e model.Entry) bool { return e.Absent == model.SourceMissing })
+	switch _, waits := waiting[h.from.ID]; {
+	case typ == condition.TypeTakeoverHeld && !waits && len(waiting) > 0:
+		return slices.Min(slices.Collect(maps.Keys(waiting)))
+	case typ == condition.TypeFrozen && len(entries) > 0:
+		return entries[0].Cluster
+	case typ == condition.TypeSourceMissing && missing >= 0:
+		return entries[missing].Cluster
+	}
+	return h.from.ID
+}
+
 func (h hop) derived() Step {
 	s := h.to.derivedService()
 	if s == nil {
-		return h.broken("Derived Service", h.to, "NotListed", "there is none")
+		return h.step(checkDerived, h.to, "NotListed", "there is none")
 	}
-	return h.ok("Derived Service", h.to, s.Name+", clusterset IP "+cmp.Or(strings.Join(s.Spec.ClusterIPs, ", "), "none"), s.CreationTimestamp)
+	return h.step(checkDerived, h.to, "", s.Name+", clusterset IP "+cmp.Or(strings.Join(s.Spec.ClusterIPs, ", "), "none")).since(s.CreationTimestamp)
 }
 
 // imported are the ready endpoints of the export in the importer.
 func (h hop) imported() ([]endpoint, string) {
 	derived := h.to.derivedService()
-	return endpoints(h.to.slices, func(s discoveryv1.EndpointSlice) bool {
+	return endpoints(h.to.slices.Items, func(s discoveryv1.EndpointSlice) bool {
 		return derived != nil && s.Labels[discoveryv1.LabelServiceName] == derived.Name && s.Labels[model.LabelSourceCluster] == string(h.from.ID)
 	})
 }
 
 func (h hop) slices() Step {
-	const check = "EndpointSlices"
 	ready, message := h.imported()
 	if len(ready) > 0 {
-		return h.ok(check, h.to, message, metav1.Time{})
+		return h.step(checkSlices, h.to, "", message)
 	}
 	if h.to.imported != nil {
-		if s := h.condition(check, h.to, "ServiceImport", h.to.imported.Status.Conditions, condition.TypeAvailable); s.Reason == condition.ReasonWithdrawn {
+		if s := h.condition(checkSlices, h.to, h.to.imported.Status.Conditions, condition.TypeAvailable); s.Reason == condition.ReasonWithdrawn {
 			return s
 		}
 	}
-	return h.broken(check, h.to, "NoReadyEndpoints", message)
+	return h.step(checkSlices, h.to, "NoReadyEndpoints", message)
 }
 
 // dns is the first problem of the configuration of the importer's DNS.
 func (h hop) dns() Step {
-	if s, is := h.to.notRead("CoreDNS", "DNS"); is {
+	if s, is := h.notRead(checkDNS, h.to, "DNS"); is {
 		return s
 	}
-	for _, found := range h.to.dns {
-		found.Check, found.Cluster = "CoreDNS", h.to.Context
-		return Step{Finding: found}
+	s := h.step(checkDNS, h.to, "", "it is configured to serve clusterset names")
+	if len(h.to.dns) > 0 {
+		found := h.to.dns[0]
+		found.Check, found.Cluster = s.Check, s.Cluster
+		s.Finding = found
 	}
-	return h.ok("CoreDNS", h.to, "it is configured to serve clusterset names", metav1.Time{})
+	return s
 }

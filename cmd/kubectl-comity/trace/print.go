@@ -23,7 +23,7 @@ const (
 // printer shows a report as a tree.
 type printer struct {
 	out io.Writer
-	// raw is out for a terminal's codes; nil if it is none.
+	// raw takes the codes that only a terminal understands.
 	raw io.Writer
 	now time.Time
 }
@@ -67,13 +67,6 @@ func (p printer) conclusion(r Report) {
 
 func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }
 
-// code writes a code that only a terminal understands.
-func (p printer) code(text string) {
-	if p.raw != nil {
-		_, _ = io.WriteString(p.raw, text)
-	}
-}
-
 var marks = map[finding.Severity]string{finding.OK: "ok", finding.Error: "BROKEN", finding.Warning: "warning", finding.NotRead: "not read"}
 
 // steps prints branches; the last one ends the tree if isLast is true.
@@ -86,7 +79,7 @@ func (p printer) steps(indent string, steps []Step, isLast bool) {
 		mark := marks[s.Severity]
 		if s.Follows {
 			mark = "follows"
-			p.code(grey)
+			_, _ = io.WriteString(p.raw, grey)
 		}
 		since := ""
 		if s.Since != nil {
@@ -95,7 +88,7 @@ func (p printer) steps(indent string, steps []Step, isLast bool) {
 		inside := indent + next + "          "
 		p.line("%s%s%-8s  %s: %s%s%s\n", indent, branch, mark, s.Check, reason(s), strings.ReplaceAll(s.Message, "\n", "\n"+inside), since)
 		if s.Follows {
-			p.code(plain)
+			_, _ = io.WriteString(p.raw, plain)
 		} else if s.Severity != finding.OK {
 			p.remedy(inside, s)
 		}

@@ -12,7 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +26,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
 // cluster is what one cluster has of the Service. The steps are derived from it alone.
@@ -42,19 +41,15 @@ type cluster struct {
 	export    *mcsv1beta1.ServiceExport
 	imported  *mcsv1beta1.ServiceImport
 	// derived are the Services with a name that a derived one can have.
-	derived []corev1.Service
+	derived []*corev1.Service
 	// slices are those of the namespace, records and reports those of the Service.
-	slices      []discoveryv1.EndpointSlice
-	records     []exchangev1alpha1.ExportRecord
-	reports     []exchangev1alpha1.ImportRecord
-	policies    []policyv1alpha1.ExportPolicy
-	peers       []exchangev1alpha1.Peer
+	slices      discoveryv1.EndpointSliceList
+	records     exchangev1alpha1.ExportRecordList
+	reports     exchangev1alpha1.ImportRecordList
+	policies    policyv1alpha1.ExportPolicyList
+	peers       exchangev1alpha1.PeerList
 	deployments []appsv1.Deployment
-	networks    []networkingv1.NetworkPolicy
 	dns         []finding.Finding
-	// refused are the clusters that refuse the credential in the Secret of their Peer. The
-	// agent notices it only once a watch ends.
-	refused []model.ClusterID
 	// unread is why objects of a kind were not read.
 	unread map[string]error
 }
@@ -65,86 +60,76 @@ func read(ctx context.Context, site *agent.Site, key types.NamespacedName) *clus
 	if site.Target == nil {
 		return c
 	}
+	c.namespace = get[corev1.Namespace](ctx, c, "Namespace", "", key.Namespace)
+	c.service = get[corev1.Service](ctx, c, "Service", key.Namespace, key.Name)
+	c.export = get[mcsv1beta1.ServiceExport](ctx, c, "ServiceExport", key.Namespace, key.Name)
+	c.imported = get[mcsv1beta1.ServiceImport](ctx, c, "ServiceImport", key.Namespace, key.Name)
+	for _, name := range []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)} {
+		if derived := get[corev1.Service](ctx, c, "Service", key.Namespace, name); derived != nil {
+			c.derived = append(c.derived, derived)
+		}
+	}
 	list := func(kind string, into client.ObjectList, options ...client.ListOption) {
 		c.unread[kind] = site.Target.Client.List(ctx, into, options...)
 	}
-	in, called := client.InNamespace(key.Namespace), client.MatchingFields{metav1.ObjectNameField: key.Name}
 	record := client.MatchingFields{metav1.ObjectNameField: model.RecordName(key.Namespace, key.Name)}
-	var (
-		namespaces  corev1.NamespaceList
-		services    corev1.ServiceList
-		exports     mcsv1beta1.ServiceExportList
-		imports     mcsv1beta1.ServiceImportList
-		slices      discoveryv1.EndpointSliceList
-		records     exchangev1alpha1.ExportRecordList
-		reports     exchangev1alpha1.ImportRecordList
-		policies    policyv1alpha1.ExportPolicyList
-		peers       exchangev1alpha1.PeerList
-		deployments appsv1.DeploymentList
-		networks    networkingv1.NetworkPolicyList
-	)
-	list("Namespace", &namespaces, client.MatchingFields{metav1.ObjectNameField: key.Namespace})
-	list("Service", &services, in)
-	list("ServiceExport", &exports, in, called)
-	list("ServiceImport", &imports, in, called)
-	list("EndpointSlice", &slices, in)
-	list("ExportRecord", &records, record)
-	list("ImportRecord", &reports, record)
-	list("ExportPolicy", &policies)
-	list("Peer", &peers)
-	list("NetworkPolicy", &networks, in)
-	list("Deployment", &deployments, client.InNamespace(site.Agent.Namespace), agent.Labels)
+	list("EndpointSlice", &c.slices, client.InNamespace(key.Namespace))
+	list("ExportRecord", &c.records, record)
+	list("ImportRecord", &c.reports, record)
+	list("ExportPolicy", &c.policies)
+	list("Peer", &c.peers)
+	c.deployments, c.unread["Deployment"] = agent.Deployments(ctx, site.Target, site.Agent.Namespace)
 	c.dns, c.unread["DNS"] = coredns.Check(ctx, site.Target, true)
-	c.namespace, c.export, c.imported = first(namespaces.Items), first(exports.Items), first(imports.Items)
-	for i, s := range services.Items {
-		if s.Name == key.Name {
-			c.service = &services.Items[i]
-		} else if s.Name == model.DerivedName(key.Name) || s.Name == model.AlternateDerivedName(key.Name) {
-			c.derived = append(c.derived, s)
-		}
-	}
-	c.slices, c.records, c.reports = slices.Items, records.Items, reports.Items
-	c.policies, c.peers, c.deployments, c.networks = policies.Items, peers.Items, deployments.Items, networks.Items
 	return c
 }
 
-func first[T any](items []T) *T {
-	if len(items) == 0 {
+// get reads an object of the cluster; nil if there is none.
+func get[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, c *cluster, kind, namespace, name string) P {
+	found := P(new(T))
+	err := c.Target.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
+	c.unread[kind] = cmp.Or(c.unread[kind], client.IgnoreNotFound(err))
+	if err != nil {
 		return nil
 	}
-	return &items[0]
+	return found
 }
 
-// notRead is the step of what was not read in a cluster.
-func (c *cluster) notRead(check string, kinds ...string) (Step, bool) {
-	s := Step{Finding: finding.Finding{Severity: finding.NotRead, Check: check, Cluster: c.Context}}
-	if c.Context == "" {
-		s.Message = "cluster " + string(c.ID) + " was not read; name its context, too"
-		return s, true
+// whyUnread is why the cluster, or objects of one of these kinds, were not read.
+func (c *cluster) whyUnread(kinds ...string) error {
+	switch {
+	case c.Context == "":
+		return errors.New("cluster " + string(c.ID) + " was not read; name its context, too")
+	case c.Target == nil:
+		return c.Err
 	}
-	err := c.Err
-	if c.Target != nil {
-		err = nil
-		for _, kind := range kinds {
-			err = errors.Join(err, c.unread[kind])
-		}
+	var all []error
+	for _, kind := range kinds {
+		all = append(all, c.unread[kind])
 	}
-	if err != nil {
-		s.Message = err.Error()
-	}
-	return s, err != nil
+	return errors.Join(all...)
 }
 
 // peer is the Peer of that id; nil if there is none.
 func (c *cluster) peer(id model.ClusterID) *exchangev1alpha1.Peer {
-	return first(slices.DeleteFunc(slices.Clone(c.peers), func(p exchangev1alpha1.Peer) bool { return p.Name != string(id) }))
+	for i := range c.peers.Items {
+		if c.peers.Items[i].Name == string(id) {
+			return &c.peers.Items[i]
+		}
+	}
+	return nil
 }
 
 // derivedService is that of the import; nil if there is none.
 func (c *cluster) derivedService() *corev1.Service {
-	return first(slices.DeleteFunc(slices.Clone(c.derived), func(s corev1.Service) bool {
-		return !model.IsManaged(&s) || s.Labels[model.LabelServiceName] != c.key.Name
-	}))
+	for _, s := range c.derived {
+		if model.IsManaged(s) && s.Labels[model.LabelServiceName] == c.key.Name {
+			return s
+		}
+	}
+	return nil
 }
 
 // list is that of the import; the zero value if there is none.
@@ -175,23 +160,33 @@ func (s clusters) of(id model.ClusterID) *cluster {
 	return &cluster{Site: &agent.Site{}, ID: id, key: s.key}
 }
 
-// credentials asks each cluster whether it accepts what the others have for it.
+// credentials asks each cluster whether it accepts what the others have for it: the agent
+// notices only once a watch ends.
 func (s clusters) credentials(ctx context.Context) {
 	command.InParallel(s.all, func(_ int, c *cluster) {
-		for _, p := range c.peers {
-			id, secret := model.ClusterID(p.Name), &corev1.Secret{}
-			other := s.exchange(s.of(id))
-			if other.Target == nil || c.Target.Get(ctx, c.Agent.Namespace, p.Spec.KubeconfigSecret, secret) != nil {
+		for i := range c.peers.Items {
+			p := &c.peers.Items[i]
+			exchange := s.exchange(s.of(model.ClusterID(p.Name)))
+			if exchange.Target == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, exchangev1alpha1.PeerConnected) {
 				continue
 			}
-			config, fault := kubeconfig.Sanitize(secret.Data[kubeconfig.SecretKey])
-			if fault != nil { // a condition of the Peer says it
+			secret := client.ObjectKey{Namespace: c.Agent.Namespace, Name: p.Spec.KubeconfigSecret}
+			credential, fault, err := join.ReadCredential(ctx, c.Target.Client, secret)
+			if err != nil || fault != "" { // a condition of the Peer says it
 				continue
 			}
-			if user, err := join.Authenticate(ctx, other.Target.Client, config.BearerToken); err == nil && user == "" {
-				c.refused = append(c.refused, id)
+			if user, err := join.Authenticate(ctx, exchange.Target.Client, credential.Token); err == nil && user == "" {
+				refuse(p)
 			}
 		}
+	})
+}
+
+// refuse sets what the agent will.
+func refuse(p *exchangev1alpha1.Peer) {
+	meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{
+		Type: exchangev1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized",
+		Message: "the cluster refuses the token in Secret " + p.Spec.KubeconfigSecret + ": it is revoked or expired",
 	})
 }
 
@@ -205,7 +200,7 @@ func (s clusters) exchange(c *cluster) *cluster {
 			return other
 		}
 	}
-	return &cluster{Site: &agent.Site{}, ID: "of the hub", key: s.key}
+	return s.of("of the hub")
 }
 
 // isHub reports whether c has no agent, and others publish in a hub.

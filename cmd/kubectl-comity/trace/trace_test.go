@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
@@ -102,20 +103,20 @@ func healthy() (a, b *cluster) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: noon},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP}}},
 	}
-	a.slices = []discoveryv1.EndpointSlice{slice("web-1", "web", "", true, "10.1.0.5", "10.1.0.6")}
+	a.slices.Items = []discoveryv1.EndpointSlice{slice("web-1", "web", "", true, "10.1.0.5", "10.1.0.6")}
 	a.export = &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", CreationTimestamp: noon}}
 	a.export.Status.Conditions = []metav1.Condition{
 		is("Valid", "True", "Valid", "it exists"), is("Ready", "True", "Exported", "published"), is("Conflict", "False", "NoConflicts", "all agree"),
 		is("Admitted", "True", "Admitted", "every policy lets it be published"), is("Available", "True", "Imported", "imported by the one cluster in scope: b"),
 	}
-	a.records = []exchangev1alpha1.ExportRecord{{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.shop", CreationTimestamp: noon}, Spec: exchangev1alpha1.ExportRecordSpec{ExportUID: "u"}}}
-	a.peers, b.peers = []exchangev1alpha1.Peer{peerOf("b")}, []exchangev1alpha1.Peer{peerOf("a")}
-	b.reports = []exchangev1alpha1.ImportRecord{{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.shop"}, Spec: exchangev1alpha1.ImportRecordSpec{ExportUID: "u", Imported: true, Reason: "Imported", Since: noon}}}
+	a.records.Items = []exchangev1alpha1.ExportRecord{{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.shop", CreationTimestamp: noon}, Spec: exchangev1alpha1.ExportRecordSpec{ExportUID: "u"}}}
+	a.peers.Items, b.peers.Items = []exchangev1alpha1.Peer{peerOf("b")}, []exchangev1alpha1.Peer{peerOf("a")}
+	b.reports.Items = []exchangev1alpha1.ImportRecord{{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b-to-a", Name: "web.shop"}, Spec: exchangev1alpha1.ImportRecordSpec{ExportUID: "u", Imported: true, Reason: "Imported", Since: noon}}}
 	b.imported = &mcsv1beta1.ServiceImport{ObjectMeta: managed("web"), Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.102.0.9"}}}
 	b.imported.Status = mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "a"}}, Conditions: []metav1.Condition{is("Ready", "True", "Ready", "it can be used")}}
 	derived := model.DerivedName("web")
-	b.derived = []corev1.Service{{ObjectMeta: managed(derived), Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.102.0.9"}}}}
-	b.slices = []discoveryv1.EndpointSlice{slice(derived+"-a", derived, "a", true, "10.1.0.5", "10.1.0.6")}
+	b.derived = []*corev1.Service{{ObjectMeta: managed(derived), Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.102.0.9"}}}}
+	b.slices.Items = []discoveryv1.EndpointSlice{slice(derived+"-a", derived, "a", true, "10.1.0.5", "10.1.0.6")}
 	setList(b, entry("a", "u"))
 	return a, b
 }
@@ -154,7 +155,7 @@ func set(c *metav1.Condition, status metav1.ConditionStatus, reason, message str
 
 func TestTheFirstCause(t *testing.T) {
 	report := func(b *cluster, imported bool, reason, message string) {
-		b.reports[0].Spec.Imported, b.reports[0].Spec.Reason, b.reports[0].Spec.Message = imported, reason, message
+		b.reports.Items[0].Spec.Imported, b.reports.Items[0].Spec.Reason, b.reports.Items[0].Spec.Message = imported, reason, message
 	}
 	derived := model.DerivedName("web")
 	for _, test := range []struct {
@@ -164,42 +165,42 @@ func TestTheFirstCause(t *testing.T) {
 		fix, docs, message     string
 	}{
 		{"no ready endpoints", func(a, b *cluster) {
-			a.slices, b.slices = []discoveryv1.EndpointSlice{slice("web-1", "web", "", false, "10.1.0.5")}, nil
+			a.slices.Items, b.slices.Items = []discoveryv1.EndpointSlice{slice("web-1", "web", "", false, "10.1.0.5")}, nil
 		}, "a", "Endpoints", "NoReadyEndpoints", "kubectl --context a -n shop get pods -l app=web", "troubleshooting.md#no-endpoints", "0 of 1 are ready"},
 		{"no Service", func(a, _ *cluster) { a.service = nil }, "a", "Service", "NoService", "creates the Service", "conditions.md#serviceexport-valid-noservice", ""},
 		{"no ServiceExport", func(a, b *cluster) {
-			a.export, a.records, b.reports, b.imported, b.derived, b.peers = nil, nil, nil, nil, nil, nil
+			a.export, a.records.Items, b.reports.Items, b.imported, b.derived, b.peers.Items = nil, nil, nil, nil, nil, nil
 		}, "a", "ServiceExport", "NoExport", "| kubectl --context a create -f -", "concepts.md", ""},
 		{"a policy that denies", func(a, _ *cluster) {
 			set(&a.export.Status.Conditions[3], "False", "PolicyDenied", "policy forbids this export: [owner] no owner")
 			set(&a.export.Status.Conditions[1], "False", "Failed", "policy does not let it be published")
-			a.policies = []policyv1alpha1.ExportPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "owner"}, Spec: policyv1alpha1.ExportPolicySpec{Enforcement: policyv1alpha1.Deny}, Status: policyv1alpha1.ExportPolicyStatus{
+			a.policies.Items = []policyv1alpha1.ExportPolicy{{ObjectMeta: metav1.ObjectMeta{Name: "owner"}, Spec: policyv1alpha1.ExportPolicySpec{Enforcement: policyv1alpha1.Deny}, Status: policyv1alpha1.ExportPolicyStatus{
 				Conditions: []metav1.Condition{is("Compiled", "True", "Compiled", "")},
 				Violations: &policyv1alpha1.Violations{Total: 1, Items: []policyv1alpha1.ViolationItem{{Namespace: "shop", Name: "web", Message: "no owner"}}},
 			}}}
-			a.records[0].Spec.Withdrawn = true
+			a.records.Items[0].Spec.Withdrawn = true
 		}, "a", "Policies", "PolicyDenied", "kubectl --context a get exportpolicies -o yaml", "conditions.md#serviceexport-admitted-policydenied", "[owner (Deny): no owner]"},
 		{"a scope that leaves b out", func(a, b *cluster) {
 			a.export.Annotations = map[string]string{model.AnnotationExportTo: "c"}
-			a.records[0].Spec.Withdrawn, a.records[0].Spec.WithdrawnAt = true, &noon
-			b.reports = nil
+			a.records.Items[0].Spec.Withdrawn, a.records.Items[0].Spec.WithdrawnAt = true, &noon
+			b.reports.Items = nil
 		}, "a", "ExportRecord", "OutOfScope", "kubectl --context a -n shop annotate serviceexport web --overwrite comity.dev/export-to=c,b", "troubleshooting.md#scope", "its scope is c"},
 		{"a Namespace whose limit leaves b out", func(a, _ *cluster) {
 			a.namespace.Annotations = map[string]string{model.AnnotationExportTo: "c"}
-			a.records = nil
+			a.records.Items = nil
 		}, "a", "ExportRecord", "OutOfScope", "kubectl --context a annotate namespace shop --overwrite comity.dev/export-to=c,b", "troubleshooting.md#scope", ""},
 		{"a selector that leaves b out", func(a, _ *cluster) {
 			a.export.Annotations = map[string]string{model.AnnotationExportToSelector: "region=eu"}
 			c := peerOf("c")
 			c.Labels = map[string]string{"region": "eu"}
-			a.peers, a.records = append(a.peers, c), nil
+			a.peers.Items, a.records.Items = append(a.peers.Items, c), nil
 		}, "a", "ExportRecord", "OutOfScope", "kubectl --context a label peer b KEY=VALUE", "troubleshooting.md#scope", ""},
 		{"a policy that leaves b out", func(a, b *cluster) {
 			set(&a.export.Status.Conditions[3], "True", "ClustersExcluded", "this export is not published to cluster b")
-			a.records = nil
+			a.records.Items = nil
 		}, "a", "ExportRecord", "ClustersExcluded", "get exportpolicies", "conditions.md#serviceexport-admitted-clustersexcluded", "not published to cluster b"},
-		{"no Peer of b in a, and no record", func(a, b *cluster) { a.peers, a.records = nil, nil }, "a", "ExportRecord", "UnknownCluster", "kubectl comity join a b", "", ""},
-		{"a lost exchange namespace", func(a, b *cluster) { a.records = nil }, "a", "ExportRecord", "NotPublished", "kubectl comity join a b", "", ""},
+		{"no Peer of b in a, and no record", func(a, b *cluster) { a.peers.Items, a.records.Items = nil, nil }, "a", "ExportRecord", "UnknownCluster", "kubectl comity join a b", "", ""},
+		{"a lost exchange namespace", func(a, b *cluster) { a.records.Items = nil }, "a", "ExportRecord", "NotPublished", "kubectl comity join a b", "", ""},
 		{"a stopped agent of the importer", func(_, b *cluster) {
 			b.Err = b.Target.Errorf("%w: its holder does not run", agent.ErrNotRunning)
 			b.Agent.Pod, b.Agent.Renewed = nil, noon.Time
@@ -207,26 +208,26 @@ func TestTheFirstCause(t *testing.T) {
 		}, "b", "Agent", "NotRunning", "kubectl --context b -n comity-system scale deployment comity --replicas=2", "", "no replica of the agent leads"},
 		{"a stopped agent of the exporter", func(a, b *cluster) {
 			a.Err, a.Agent.Pod = a.Target.Errorf("%w: x", agent.ErrNotRunning), nil
-			b.peers = []exchangev1alpha1.Peer{peerOf("a", is("Connected", "False", "Lost", "no heartbeat"))}
+			b.peers.Items = []exchangev1alpha1.Peer{peerOf("a", is("Connected", "False", "Lost", "no heartbeat"))}
 		}, "a", "Agent", "NotRunning", "kubectl --context a -n comity-system describe pods", "", ""},
 		{"a revoked token", func(_, b *cluster) {
-			b.peers = []exchangev1alpha1.Peer{peerOf("a", is("Connected", "False", "Unauthorized", "the token is not accepted"))}
+			b.peers.Items = []exchangev1alpha1.Peer{peerOf("a", is("Connected", "False", "Unauthorized", "the token is not accepted"))}
 		}, "b", "Peer a", "Unauthorized", "kubectl comity join a b", "peers.md#peer-connected-unauthorized", "Connected is False: the token is not accepted"},
-		{"a revoked token that the agent has not noticed", func(_, b *cluster) { b.refused = []model.ClusterID{"a"} }, "b", "Peer a", "Unauthorized", "kubectl comity join a b",
+		{"a revoked token that the agent has not noticed", func(_, b *cluster) { refuse(&b.peers.Items[0]) }, "b", "Peer a", "Unauthorized", "kubectl comity join a b",
 			"peers.md#peer-connected-unauthorized", "revoked or expired"},
-		{"no Peer", func(_, b *cluster) { b.peers = nil }, "b", "Peer a", "NoPeer", "kubectl comity join a b", "", ""},
+		{"no Peer", func(_, b *cluster) { b.peers.Items = nil }, "b", "Peer a", "NoPeer", "kubectl comity join a b", "", ""},
 		{"a missing namespace", func(_, b *cluster) {
 			report(b, false, "NamespaceMissing", "create it there")
-			b.namespace, b.imported, b.derived, b.slices = nil, nil, nil, nil
+			b.namespace, b.imported, b.derived, b.slices.Items = nil, nil, nil, nil
 		}, "b", "Source", "NamespaceMissing", "kubectl --context b create namespace shop", "conditions.md#serviceexport-available-namespacemissing", ""},
 		{"a foreign Service with the name", func(_, b *cluster) {
 			report(b, false, "NameTaken", "other objects have the names")
-			b.derived = []corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: derived}}, {ObjectMeta: metav1.ObjectMeta{Name: model.AlternateDerivedName("web")}}}
-			b.imported, b.slices = nil, nil
+			b.derived = []*corev1.Service{{ObjectMeta: metav1.ObjectMeta{Name: derived}}, {ObjectMeta: metav1.ObjectMeta{Name: model.AlternateDerivedName("web")}}}
+			b.imported, b.slices.Items = nil, nil
 		}, "b", "Source", "NameTaken", "kubectl --context b -n shop delete service " + derived, "conditions.md#serviceexport-available-nametaken", ""},
 		{"a foreign ServiceImport", func(_, b *cluster) {
 			report(b, false, "ForeignImport", "it has a ServiceImport")
-			b.imported.ManagedFields, b.imported.Annotations, b.derived, b.slices = nil, nil, nil, nil
+			b.imported.ManagedFields, b.imported.Annotations, b.derived, b.slices.Items = nil, nil, nil, nil
 		}, "b", "Source", "ForeignImport", "kubectl --context b -n shop delete serviceimport web", "", ""},
 		{"a namespace that b does not accept", func(_, b *cluster) { report(b, false, "NamespaceNotAccepted", "x") }, "b", "Source", "NamespaceNotAccepted",
 			`kubectl --context b patch peer a --type=json -p '[{"op":"add","path":"/spec/acceptedNamespaces/-","value":"shop"}]'`, "", ""},
@@ -238,7 +239,7 @@ func TestTheFirstCause(t *testing.T) {
 			missing := entry("a", "u")
 			missing.Absent, missing.Since = model.SourceMissing, noon.Time
 			setList(b, missing)
-			b.reports = nil
+			b.reports.Items = nil
 		}, "b", "Source", "Missing", "kubectl comity join a b", "imports.md", "missing without a withdrawal"},
 		{"a held takeover", func(_, b *cluster) {
 			younger := entry("c", "v")
@@ -248,7 +249,7 @@ func TestTheFirstCause(t *testing.T) {
 			b.imported.Status.Conditions = append(b.imported.Status.Conditions, is("TakeoverHeld", "True", "TakeoverHeld", "a waits"))
 		}, "b", "ServiceImport", "TakeoverHeld", "kubectl comity confirm takeover shop/web --from a --context b", "conditions.md#serviceimport-takeoverheld-takeoverheld", ""},
 		{"endpoints that are withdrawn", func(_, b *cluster) {
-			b.slices = []discoveryv1.EndpointSlice{slice("x", derived, "a", false, "10.1.0.5")}
+			b.slices.Items = []discoveryv1.EndpointSlice{slice("x", derived, "a", false, "10.1.0.5")}
 			b.imported.Status.Conditions = append(b.imported.Status.Conditions, is("Available", "False", "Withdrawn", "they do not answer"))
 		}, "b", "EndpointSlices", "Withdrawn", "", "conditions.md#serviceimport-available-withdrawn", "they do not answer"},
 		{"CoreDNS without the zone", func(_, b *cluster) {
@@ -311,7 +312,7 @@ func policy(name string, cidrs ...string) []networkingv1.NetworkPolicy {
 	for _, c := range cidrs {
 		rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: c}})
 	}
-	return []networkingv1.NetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{rule}}}}
+	return []networkingv1.NetworkPolicy{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{rule}}}}
 }
 
 func TestAConnectionThatFails(t *testing.T) {
@@ -320,8 +321,9 @@ func TestAConnectionThatFails(t *testing.T) {
 	if got := strings.Join(h.targets(), " "); got != "10.1.0.5:8080 10.1.0.6:8080" {
 		t.Fatalf("targets %s", got)
 	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", Labels: map[string]string{"app": "web"}}}
 	const timeout, admit = "timed out: no answer; a firewall may drop the packets, or no route leads back",
-		`"spec":{"podSelector":{"matchLabels":{"app":"web"}},"ingress":[{"ports":[{"port":8080}],"from":[{"ipBlock":{"cidr":"10.2.0.0/16"}}]}]}}' | kubectl --context a apply -f -`
+		"kubectl comity networkpolicy shop/web a b | kubectl --context a apply -f -"
 	for _, test := range []struct {
 		name, err            string
 		networks             []networkingv1.NetworkPolicy
@@ -329,16 +331,20 @@ func TestAConnectionThatFails(t *testing.T) {
 	}{
 		{"it connects", "", policy("own"), "", "", "2 of 2 endpoints"},
 		{"a packet filter", timeout, nil, "NotRouted", "who owns the network", "1 of 2 endpoints accept a TCP connection; 10.1.0.5:8080: timed out"},
-		{"a NetworkPolicy admits no remote address", timeout, policy("own"), "NotAdmitted", admit, "admit no address of cluster b: own"},
-		{"one admits others only", timeout, policy("own", "10.9.0.0/16"), "NotAdmitted", admit, "own"},
-		{"one admits it", timeout, policy("own", "10.2.0.0/17"), "NotRouted", "who owns the network", "NetworkPolicies of cluster a select the Pods: own"},
+		{"a NetworkPolicy admits no remote address", timeout, policy("own"), "NotAdmitted", admit, "admit no address of cluster b (10.2.0.0/16"},
+		{"one admits others only", timeout, policy("own", "10.9.0.0/16"), "NotAdmitted", admit, "admit no address of cluster b"},
+		{"one admits it", timeout, policy("own", "10.2.0.0/17"), "NotRouted", "who owns the network", "no NetworkPolicy of cluster a keeps cluster b away"},
 		{"nothing listens", "dial tcp 10.1.0.5:8080: connect: connection refused", nil, "PortClosed", "targetPort", "refused"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a.networks = test.networks
-			got := h.connected([]probe.Result{{Target: "10.1.0.5:8080", Error: test.err}, {Target: "10.1.0.6:8080"}})
+			a.Target.Client = fake.NewClientBuilder().WithScheme(command.NewScheme()).WithObjects(a.namespace, a.service, pod).
+				WithLists(&networkingv1.NetworkPolicyList{Items: test.networks}).Build()
+			got := h.connected(context.Background(), []probe.Result{{Target: "10.1.0.5:8080", Error: test.err}, {Target: "10.1.0.6:8080"}})
 			if got.Reason != test.reason || !strings.Contains(got.Fix, test.fix) || !strings.Contains(got.Message, test.message) || (got.Severity == finding.OK) != (test.err == "") {
 				t.Errorf("got %+v", got)
+			}
+			if isClosed := got.Object == "NetworkPolicy shop/own"; isClosed != (test.reason == "NotAdmitted") {
+				t.Errorf("the object is %q", got.Object)
 			}
 		})
 	}

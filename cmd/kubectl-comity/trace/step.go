@@ -1,0 +1,171 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"cmp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/status/condition"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// check is what a step checks, and what fixes it and explains it where its reason has
+// nothing of its own in reasons. In its texts, {from} and {to} are the contexts of the two
+// clusters, {a} and {b} their ids, {here} is the context of the cluster of the step,
+// {agent} Comity's namespace there, and {ns} and {name} are those of the Service.
+type check struct{ name, object, fix, docs string }
+
+// The checks, in the order of the way.
+var (
+	checkAgent     = check{"Agent", "", pods, "troubleshooting.md#connection"}
+	checkService   = check{"Service", "Service {ns}/{name}", "", "conditions.md#serviceexport-valid-noservice"}
+	checkEndpoints = check{"Endpoints", "Service {ns}/{name}", "the owner of the Pods: kubectl --context {from} -n {ns} get pods,endpointslices", "troubleshooting.md#no-endpoints"}
+	checkExport    = check{"ServiceExport", anExport, "", "concepts.md"}
+	checkPolicies  = check{"Policies", anExport, "", ""}
+	checkConflict  = check{"Conflict", anExport, "", ""}
+	checkPublished = check{"Published", anExport, "", ""}
+	checkRecord    = check{"ExportRecord", anExport, "the owner of the export corrects its scope", "troubleshooting.md#scope"}
+	checkPeer      = check{"Peer {a}", "Peer {a}", rejoin, "peers.md#only-removed-removes"}
+	checkSource    = check{"Source", anImport, "", "imports.md#the-list"}
+	checkImport    = check{"ServiceImport", anImport, "", noImport}
+	checkDerived   = check{"Derived Service", anImport, "", noImport}
+	checkSlices    = check{"EndpointSlices", anImport, "the owner of the Pods: kubectl --context {from} -n {ns} get pods,endpointslices", "troubleshooting.md#no-endpoints"}
+	checkDNS       = check{"CoreDNS", "", "", ""}
+	checkAnswer    = check{"DNS answer", "", "see CoreDNS and what is before it: kubectl --context {to} -n kube-system get pods -l k8s-app=kube-dns", "troubleshooting.md#dns"}
+	checkConnect   = check{"Connection", "", "", "troubleshooting.md#routing"}
+)
+
+const (
+	anExport = "ServiceExport {ns}/{name}"
+	anImport = "ServiceImport {ns}/{name}"
+	noImport = "troubleshooting.md#not-imported"
+
+	rejoin      = "kubectl comity join {from} {to}"
+	pods        = "kubectl --context {here} -n {agent} describe pods -l app.kubernetes.io/name=comity"
+	logs        = "kubectl --context {here} -n {agent} logs -l app.kubernetes.io/name=comity"
+	policies    = "do what the message says, or ask who owns the policy: kubectl --context {here} get exportpolicies -o yaml"
+	startAgent  = "start the agent of cluster {a}: kubectl --context {from} get pods -A -l app.kubernetes.io/name=comity"
+	exportAgain = "the owner exports the Service again in cluster {a}"
+	confirmed   = "kubectl comity confirm takeover {ns}/{name} --from {a} --context {to}"
+)
+
+// reasons are those that have a fix of their own.
+var reasons = map[string]string{
+	"NotInstalled": "install Comity in the cluster",
+	"NoService":    "the owner creates the Service, or deletes the ServiceExport",
+	"NoExport": `echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"{ns}","name":"{name}"}}' | ` +
+		"kubectl --context {from} create -f -",
+	"ClustersExcluded": policies,
+	"UnknownCluster":   rejoin,
+	"NotPublished":     rejoin,
+
+	"ClusterIDReused":  rejoin + " --replace",
+	"Unreachable":      "if the API server of cluster {a} has moved: " + rejoin + " --server {a}=https://HOST:PORT; otherwise who owns the network",
+	"HeartbeatMissing": startAgent,
+	"Stale":            startAgent,
+	"Lost":             startAgent,
+
+	"NotRead":              rejoin,
+	"Missing":              rejoin,
+	"SliceMissing":         rejoin,
+	"Ended":                exportAgain,
+	"Suspended":            exportAgain,
+	"Pending":              logs,
+	"NotListed":            logs,
+	"NamespaceMissing":     "kubectl --context {to} create namespace {ns}",
+	"NamespaceNotAccepted": `kubectl --context {to} patch peer {a} --type=json -p '[{"op":"add","path":"/spec/acceptedNamespaces/-","value":"{ns}"}]'`,
+	"NamespaceMismatch":    "the owners give both namespaces the same identity: kubectl --context {to} label namespace {ns} --overwrite comity.dev/identity=VALUE",
+	"PolicyDenied":         policies,
+	"NotEvaluated":         policies,
+	"ForeignImport":        "kubectl --context {to} -n {ns} delete serviceimport {name}",
+	"NameTaken":            "the owner renames or deletes the object that the message names: kubectl --context {to} -n {ns} get services,endpointslices",
+	"AddressOverlap":       "no command: who owns the address ranges gives one of the clusters others",
+	"AddressNotAccepted":   "if the addresses are right, add their range: kubectl --context {to} edit peer {a}",
+	"Refused":              "who owns the quota or policy that refuses it: kubectl --context {to} -n {ns} get events",
+	"Frozen":               confirmed,
+	"TakeoverHeld":         confirmed,
+	"Withdrawn":            "bring cluster {a} back",
+
+	"PortClosed": "nothing listens on the port: the owner of the Service in cluster {a} corrects targetPort",
+	"NotRouted":  "no command: who owns the network corrects routes, address ranges or a packet filter between the nodes of clusters {a} and {b}, or a NetworkPolicy on egress in {b}",
+}
+
+// hop is a pair of clusters; to is one that was not read within the exporting cluster.
+type hop struct {
+	clusters
+	from, to *cluster
+}
+
+// step is what a check found in a cluster: all is well if there is no reason.
+func (h hop) step(of check, c *cluster, reason, message string) Step {
+	s := Step{Finding: finding.Finding{Severity: finding.OK, Check: h.fill(of.name, c), Cluster: c.Context, Message: message}}
+	if reason == "" {
+		return s
+	}
+	s.Severity, s.Reason, s.Object = finding.Error, reason, h.fill(of.object, c)
+	s.Fix = h.fill(cmp.Or(reasons[reason], of.fix, "the administrator of cluster "+string(c.ID)+" does what the message says"), c)
+	s.Docs = finding.Docs(of.docs)
+	return s
+}
+
+// fill replaces the variables of a text of check.
+func (h hop) fill(text string, c *cluster) string {
+	// A context that was not given is often called like the cluster.
+	return strings.NewReplacer("{from}", cmp.Or(h.from.Context, string(h.from.ID)), "{to}", cmp.Or(h.to.Context, string(h.to.ID)),
+		"{a}", string(h.from.ID), "{b}", string(h.to.ID), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.key.Namespace, "{name}", h.key.Name,
+	).Replace(text)
+}
+
+// notRead is the step of what was not read in a cluster; false if all these kinds were.
+func (h hop) notRead(of check, c *cluster, kinds ...string) (Step, bool) {
+	err := c.whyUnread(kinds...)
+	if err == nil {
+		return Step{}, false
+	}
+	return h.untried(of, c, err.Error()), true
+}
+
+func (h hop) untried(of check, c *cluster, why string) Step {
+	s := h.step(of, c, "", why)
+	s.Severity = finding.NotRead
+	return s
+}
+
+// condition is the step of a condition of the object of a check; broken if it is not as it
+// should be.
+func (h hop) condition(of check, c *cluster, all []metav1.Condition, typ string) Step {
+	found := meta.FindStatusCondition(all, typ)
+	if found == nil && condition.BadWhenTrue(typ) {
+		return h.step(of, c, "", typ)
+	}
+	if found == nil {
+		found = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: model.ReasonPending, Message: "the agent has not set the condition yet"}
+	}
+	if (found.Status == metav1.ConditionTrue) != condition.BadWhenTrue(typ) {
+		return h.step(of, c, "", cmp.Or(found.Message, typ)).since(found.LastTransitionTime)
+	}
+	reason, _, _ := strings.Cut(found.Reason, ",")
+	kind, _, _ := strings.Cut(of.object, " ")
+	s := h.step(of, c, reason, typ+" is "+string(found.Status)+": "+found.Message).since(found.LastTransitionTime)
+	s.Docs = finding.Condition(kind, typ, reason)
+	return s
+}
+
+func (s Step) since(at metav1.Time) Step {
+	if !at.IsZero() {
+		s.Since = &at
+	}
+	return s
+}
+
+// warned is a step that is not broken after all.
+func (s Step) warned() Step {
+	s.Severity = finding.Warning
+	return s
+}
