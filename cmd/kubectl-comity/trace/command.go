@@ -47,11 +47,10 @@ type options struct {
 func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "trace NAMESPACE/NAME [CONTEXT...]",
-		Short: "Show where the way of a Service from cluster to cluster is broken, and what fixes it",
-		Long:  long,
-		Example: "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect\n" +
-			"  kubectl comity trace shop/web a b -o json",
+		Use:               "trace NAMESPACE/NAME [CONTEXT...]",
+		Short:             "Show where the way of a Service from cluster to cluster is broken, and what fixes it",
+		Long:              long,
+		Example:           "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect -o json",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: env.CompleteContexts,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },

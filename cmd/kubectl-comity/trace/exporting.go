@@ -14,7 +14,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
@@ -49,12 +48,15 @@ func (h hop) exporting() []Step {
 		conflict = conflict.warned()
 	}
 	published := h.condition(checkPublished, c, conditions, condition.TypeReady)
-	if isRead := func(r exchangev1alpha1.ExportRecord) bool {
-		return !r.Spec.Withdrawn && r.Spec.ExportUID == c.export.UID
-	}; published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, isRead) {
-		published = published.warned() // some importers read it
+	if published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, c.publishes) { // some importers read it
+		published = published.warned()
 	}
 	return append(steps, h.condition(checkExport, c, conditions, condition.TypeValid), admitted, conflict, published)
+}
+
+// publishes is true for a record of the export that is in force.
+func (c *cluster) publishes(r exchangev1alpha1.ExportRecord) bool {
+	return !r.Spec.Withdrawn && (c.export == nil || r.Spec.ExportUID == c.export.UID)
 }
 
 // agent says whether a replica of the agent leads.
@@ -90,37 +92,31 @@ func (h hop) service() []Step {
 	if c.service == nil {
 		return []Step{h.step(checkService, c, "NoService", "there is none")}
 	}
-	var ports []string
-	for _, p := range c.service.Spec.Ports {
-		ports = append(ports, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
-	}
-	ready, message := endpoints(c.slices.Items, func(s discoveryv1.EndpointSlice) bool { return s.Labels[discoveryv1.LabelServiceName] == c.key.Name })
+	ready, message := c.endpoints(c.key.Name, "")
 	found := h.step(checkEndpoints, c, "", message)
 	if len(ready) == 0 {
 		found = h.step(checkEndpoints, c, "NoReadyEndpoints", message)
-		if selector := c.service.Spec.Selector; len(selector) > 0 {
-			found.Fix = h.fill("the owner of the Pods finds out why none is ready: kubectl --context {from} -n {ns} get pods -l "+labels.FormatLabels(selector), c)
-		}
 	}
-	return []Step{h.step(checkService, c, "", string(c.service.Spec.Type)+" "+strings.Join(ports, ", ")).since(c.service.CreationTimestamp), found}
+	return []Step{h.step(checkService, c, "", "of type "+string(c.service.Spec.Type)).since(c.service.CreationTimestamp), found}
 }
 
 // endpoint is a ready one, with the slice that it is of.
 type endpoint struct {
 	address string
-	slice   *discoveryv1.EndpointSlice
+	slice   discoveryv1.EndpointSlice
 }
 
-// endpoints are those that are ready, and how many there are, of slices.
-func endpoints(all []discoveryv1.EndpointSlice, of func(discoveryv1.EndpointSlice) bool) (ready []endpoint, message string) {
+// endpoints are those of a Service that are ready, imported from source or its own, and how
+// many there are.
+func (c *cluster) endpoints(service string, source model.ClusterID) (ready []endpoint, message string) {
 	n := 0
-	for i, slice := range all {
-		if !of(slice) {
+	for _, slice := range c.slices.Items {
+		if slice.Labels[discoveryv1.LabelServiceName] != service || slice.Labels[model.LabelSourceCluster] != string(source) {
 			continue
 		}
 		for _, e := range slice.Endpoints {
 			if n++; ptr.Deref(e.Conditions.Ready, true) && len(e.Addresses) > 0 {
-				ready = append(ready, endpoint{e.Addresses[0], &all[i]})
+				ready = append(ready, endpoint{e.Addresses[0], slice})
 			}
 		}
 	}
@@ -160,16 +156,11 @@ func (h hop) record() Step {
 	}
 	var since metav1.Time
 	for _, r := range at.records.Items {
-		isForAll := r.Namespace == model.ExchangeNamespace(c.ID)
-		if !isForAll && r.Namespace != model.ScopedExchangeNamespace(c.ID, to) {
+		if r.Namespace != model.ExchangeNamespace(c.ID) && r.Namespace != model.ScopedExchangeNamespace(c.ID, to) {
 			continue
 		}
-		if !r.Spec.Withdrawn && (c.export == nil || r.Spec.ExportUID == c.export.UID) {
-			audience := "that every member reads"
-			if !isForAll {
-				audience = "that cluster " + string(to) + " alone reads"
-			}
-			return h.step(checkRecord, at, "", "published in namespace "+r.Namespace+", "+audience).since(r.CreationTimestamp)
+		if c.publishes(r) {
+			return h.step(checkRecord, at, "", "published in namespace "+r.Namespace).since(r.CreationTimestamp)
 		}
 		since = ptr.Deref(r.Spec.WithdrawnAt, since)
 	}

@@ -6,11 +6,9 @@ package trace
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -162,32 +160,27 @@ func (h hop) serviceImport() Step {
 	if !slices.ContainsFunc(c.imported.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == string(h.from.ID) }) {
 		return h.step(checkImport, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID))
 	}
-	for _, typ := range []string{condition.TypeTakeoverHeld, condition.TypeFrozen, condition.TypeSourceMissing} {
-		by := hop{h.clusters, h.of(h.heldBy(typ)), c}
-		s := by.condition(checkImport, c, conditions, typ)
-		if s.Severity != finding.OK && by.from.ID != h.from.ID {
-			s = s.warned()
-		}
-		if s.Severity != finding.OK {
+	entries, waiting := c.list().Entries, confirm.Waiting(c.imported)
+	_, waits := waiting[h.from.ID]
+	for _, held := range []struct {
+		typ string
+		// isOwn is true if it is because of this export; the message names another one.
+		isOwn bool
+	}{
+		{condition.TypeTakeoverHeld, waits || len(waiting) == 0},
+		{condition.TypeFrozen, len(entries) > 0 && entries[0].Cluster == h.from.ID},
+		{condition.TypeSourceMissing, false}, // of this one, its source says it
+	} {
+		switch s := h.condition(checkImport, c, conditions, held.typ); {
+		case s.Severity == finding.OK:
+		case held.isOwn:
 			return s
+		default:
+			s.Fix = "do what the message says, if it is right"
+			return s.warned()
 		}
 	}
 	return ready
-}
-
-// heldBy is the cluster because of which a condition of the import is true, if it is.
-func (h hop) heldBy(typ string) model.ClusterID {
-	waiting, entries := confirm.Waiting(h.to.imported), h.to.list().Entries
-	missing := slices.IndexFunc(entries, func(e model.Entry) bool { return e.Absent == model.SourceMissing })
-	switch _, waits := waiting[h.from.ID]; {
-	case typ == condition.TypeTakeoverHeld && !waits && len(waiting) > 0:
-		return slices.Min(slices.Collect(maps.Keys(waiting)))
-	case typ == condition.TypeFrozen && len(entries) > 0:
-		return entries[0].Cluster
-	case typ == condition.TypeSourceMissing && missing >= 0:
-		return entries[missing].Cluster
-	}
-	return h.from.ID
 }
 
 func (h hop) derived() Step {
@@ -200,10 +193,10 @@ func (h hop) derived() Step {
 
 // imported are the ready endpoints of the export in the importer.
 func (h hop) imported() ([]endpoint, string) {
-	derived := h.to.derivedService()
-	return endpoints(h.to.slices.Items, func(s discoveryv1.EndpointSlice) bool {
-		return derived != nil && s.Labels[discoveryv1.LabelServiceName] == derived.Name && s.Labels[model.LabelSourceCluster] == string(h.from.ID)
-	})
+	if s := h.to.derivedService(); s != nil {
+		return h.to.endpoints(s.Name, h.from.ID)
+	}
+	return nil, "there is no derived Service"
 }
 
 func (h hop) slices() Step {

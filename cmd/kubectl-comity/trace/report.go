@@ -5,7 +5,13 @@ package trace
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/sync/model"
@@ -73,4 +79,101 @@ func (r *Report) conclude() {
 		}
 	}
 	r.Broken, r.Cause = broken != nil, cmp.Or(broken, warned)
+}
+
+// Grey text of a terminal, and its end.
+const (
+	grey  = "\033[2m"
+	plain = "\033[0m"
+)
+
+// printer shows a report as a tree.
+type printer struct {
+	out io.Writer
+	// raw takes the codes that only a terminal understands.
+	raw io.Writer
+	now time.Time
+}
+
+func (p printer) print(r Report) {
+	p.line("Service %s/%s\n", r.Namespace, r.Name)
+	for _, e := range r.Exports {
+		p.line("\nfrom cluster %s\n", e.Cluster)
+		p.steps("", e.Steps, len(e.Ways) == 0)
+		for i, w := range e.Ways {
+			branch, indent := "├─ ", "│  "
+			if i == len(e.Ways)-1 {
+				branch, indent = "└─ ", "   "
+			}
+			p.line("%sto cluster %s\n", branch, w.To)
+			p.steps(indent, w.Steps, true)
+		}
+	}
+	if len(r.Pods) > 0 {
+		p.line("\nThe last steps were tried from %s, which runs Comity's image in Comity's namespace.\nA NetworkPolicy may treat other clients differently.\n", strings.Join(r.Pods, ", "))
+	}
+	for _, left := range r.LeftBehind {
+		p.line("\nLEFT BEHIND: %s\n", left)
+	}
+	p.line("\n%s\n", r.conclusion())
+	if r.Cause != nil {
+		p.remedy("  ", *r.Cause)
+	}
+}
+
+func (r Report) conclusion() string {
+	switch {
+	case r.Cause == nil:
+		return "No step is broken."
+	case r.Broken:
+		return "The first broken step is " + r.Cause.Check + " in " + r.Cause.Cluster + ": " + r.Cause.text()
+	}
+	return "No step is broken. The first warning is " + r.Cause.Check + " in " + r.Cause.Cluster + ": " + r.Cause.text()
+}
+
+func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }
+
+var marks = map[finding.Severity]string{finding.OK: "ok", finding.Error: "BROKEN", finding.Warning: "warning", finding.NotRead: "not read"}
+
+// steps prints branches; the last one ends the tree if isLast is true.
+func (p printer) steps(indent string, steps []Step, isLast bool) {
+	for i, s := range steps {
+		branch, next := "├─ ", "│  "
+		if isLast && i == len(steps)-1 {
+			branch, next = "└─ ", "   "
+		}
+		mark := marks[s.Severity]
+		if s.Follows {
+			mark = "follows"
+			_, _ = io.WriteString(p.raw, grey)
+		}
+		inside := indent + next + "          "
+		p.line("%s%s%-8s  %s: %s", indent, branch, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
+		if s.Since != nil {
+			p.line(" (for %s)", duration.HumanDuration(p.now.Sub(s.Since.Time)))
+		}
+		p.line("\n")
+		if s.Follows {
+			_, _ = io.WriteString(p.raw, plain)
+		} else if s.Severity != finding.OK {
+			p.remedy(inside, s)
+		}
+	}
+}
+
+// text is the reason of a step that is not as it should be, and what was found.
+func (s Step) text() string {
+	if s.Reason == "" {
+		return s.Message
+	}
+	return s.Reason + ": " + s.Message
+}
+
+func (p printer) remedy(indent string, s Step) {
+	if s.Fix != "" {
+		p.line("%sfix:  %s\n", indent, s.Fix)
+	}
+	if s.Docs != "" {
+		p.line("%sdocs: %s\n", indent, s.Docs)
+	}
 }

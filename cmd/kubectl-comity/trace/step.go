@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/status/condition"
@@ -18,14 +19,15 @@ import (
 // check is what a step checks, and what fixes it and explains it where its reason has
 // nothing of its own in reasons. In its texts, {from} and {to} are the contexts of the two
 // clusters, {a} and {b} their ids, {here} is the context of the cluster of the step,
-// {agent} Comity's namespace there, and {ns} and {name} are those of the Service.
+// {agent} Comity's namespace there, and {ns}, {name} and
+// {selector} are those of the Service.
 type check struct{ name, object, fix, docs string }
 
 // The checks, in the order of the way.
 var (
 	checkAgent     = check{"Agent", "", pods, "troubleshooting.md#connection"}
 	checkService   = check{"Service", "Service {ns}/{name}", "", "conditions.md#serviceexport-valid-noservice"}
-	checkEndpoints = check{"Endpoints", "Service {ns}/{name}", "the owner of the Pods: kubectl --context {from} -n {ns} get pods,endpointslices", "troubleshooting.md#no-endpoints"}
+	checkEndpoints = check{"Endpoints", "Service {ns}/{name}", podsOfOwner, "troubleshooting.md#no-endpoints"}
 	checkExport    = check{"ServiceExport", anExport, "", "concepts.md"}
 	checkPolicies  = check{"Policies", anExport, "", ""}
 	checkConflict  = check{"Conflict", anExport, "", ""}
@@ -35,7 +37,7 @@ var (
 	checkSource    = check{"Source", anImport, "", "imports.md#the-list"}
 	checkImport    = check{"ServiceImport", anImport, "", noImport}
 	checkDerived   = check{"Derived Service", anImport, "", noImport}
-	checkSlices    = check{"EndpointSlices", anImport, "the owner of the Pods: kubectl --context {from} -n {ns} get pods,endpointslices", "troubleshooting.md#no-endpoints"}
+	checkSlices    = check{"EndpointSlices", anImport, podsOfOwner, "troubleshooting.md#no-endpoints"}
 	checkDNS       = check{"CoreDNS", "", "", ""}
 	checkAnswer    = check{"DNS answer", "", "see CoreDNS and what is before it: kubectl --context {to} -n kube-system get pods -l k8s-app=kube-dns", "troubleshooting.md#dns"}
 	checkConnect   = check{"Connection", "", "", "troubleshooting.md#routing"}
@@ -46,6 +48,7 @@ const (
 	anImport = "ServiceImport {ns}/{name}"
 	noImport = "troubleshooting.md#not-imported"
 
+	podsOfOwner = "the owner of the Pods finds out why none is ready: kubectl --context {from} -n {ns} get pods -l '{selector}'"
 	rejoin      = "kubectl comity join {from} {to}"
 	pods        = "kubectl --context {here} -n {agent} describe pods -l app.kubernetes.io/name=comity"
 	logs        = "kubectl --context {here} -n {agent} logs -l app.kubernetes.io/name=comity"
@@ -116,9 +119,13 @@ func (h hop) step(of check, c *cluster, reason, message string) Step {
 
 // fill replaces the variables of a text of check.
 func (h hop) fill(text string, c *cluster) string {
+	var selector labels.Set
+	if h.from.service != nil {
+		selector = h.from.service.Spec.Selector
+	}
 	// A context that was not given is often called like the cluster.
 	return strings.NewReplacer("{from}", cmp.Or(h.from.Context, string(h.from.ID)), "{to}", cmp.Or(h.to.Context, string(h.to.ID)),
-		"{a}", string(h.from.ID), "{b}", string(h.to.ID), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.key.Namespace, "{name}", h.key.Name,
+		"{a}", string(h.from.ID), "{b}", string(h.to.ID), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.key.Namespace, "{name}", h.key.Name, "{selector}", selector.String(),
 	).Replace(text)
 }
 

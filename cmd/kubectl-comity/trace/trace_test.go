@@ -166,7 +166,7 @@ func TestTheFirstCause(t *testing.T) {
 	}{
 		{"no ready endpoints", func(a, b *cluster) {
 			a.slices.Items, b.slices.Items = []discoveryv1.EndpointSlice{slice("web-1", "web", "", false, "10.1.0.5")}, nil
-		}, "a", "Endpoints", "NoReadyEndpoints", "kubectl --context a -n shop get pods -l app=web", "troubleshooting.md#no-endpoints", "0 of 1 are ready"},
+		}, "a", "Endpoints", "NoReadyEndpoints", "kubectl --context a -n shop get pods -l 'app=web'", "troubleshooting.md#no-endpoints", "0 of 1 are ready"},
 		{"no Service", func(a, _ *cluster) { a.service = nil }, "a", "Service", "NoService", "creates the Service", "conditions.md#serviceexport-valid-noservice", ""},
 		{"no ServiceExport", func(a, b *cluster) {
 			a.export, a.records.Items, b.reports.Items, b.imported, b.derived, b.peers.Items = nil, nil, nil, nil, nil, nil
@@ -383,14 +383,14 @@ func TestPrint(t *testing.T) {
 
 from cluster a
 ├─ ok        Agent: Comity v1.0.0, Pod comity-0 leads
-├─ ok        Service: ClusterIP 80/TCP (for 5m)
+├─ ok        Service: of type ClusterIP (for 5m)
 ├─ ok        Endpoints: 2 of 2 are ready
 ├─ ok        ServiceExport: it exists (for 5m)
 ├─ ok        Policies: every policy lets it be published (for 5m)
 ├─ ok        Conflict: all agree (for 5m)
 ├─ ok        Published: published (for 5m)
 └─ to cluster b
-   ├─ ok        ExportRecord: published in namespace comity-a, that every member reads (for 5m)
+   ├─ ok        ExportRecord: published in namespace comity-a (for 5m)
    ├─ ok        Agent: Comity v1.0.0, Pod comity-0 leads
    ├─ ok        Peer a: Connected (for 5m)
    ├─ ok        Source: Published, 1 of 1 in the list of the import (for 5m)
