@@ -27,12 +27,12 @@ import (
 // exporting are the steps within the exporting cluster.
 func (h hop) exporting() []Step {
 	c := h.from
-	if s, is := h.notRead(check{name: "Export"}, c); is {
-		return []Step{s}
+	if err := c.whyUnread(); err != nil {
+		return []Step{h.untried(check{name: "Export"}, c, err.Error())}
 	}
 	steps := append([]Step{h.agent(c)}, h.service()...)
-	if s, is := h.notRead(checkExport, c, "ServiceExport"); is {
-		return append(steps, s)
+	if err := c.whyUnread("ServiceExport"); err != nil {
+		return append(steps, h.untried(checkExport, c, err.Error()))
 	}
 	if c.export == nil {
 		return append(steps, h.step(checkExport, c, "NoExport", "there is none"))
@@ -86,8 +86,8 @@ func (h hop) agent(c *cluster) Step {
 // service are the Service and its endpoints.
 func (h hop) service() []Step {
 	c := h.from
-	if s, is := h.notRead(checkService, c, "Service", "EndpointSlice"); is {
-		return []Step{s}
+	if err := c.whyUnread("Service", "EndpointSlice"); err != nil {
+		return []Step{h.untried(checkService, c, err.Error())}
 	}
 	if c.service == nil {
 		return []Step{h.step(checkService, c, "NoService", "there is none")}

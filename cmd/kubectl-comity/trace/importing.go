@@ -27,7 +27,8 @@ func (h hop) way() (steps []Step) {
 	if isOther {
 		steps = append(steps, h.record())
 	}
-	if unread, is := h.notRead(check{name: "Import"}, h.to, "Namespace", "Service", "ServiceImport", "EndpointSlice"); is {
+	if err := h.to.whyUnread("Namespace", "Service", "ServiceImport", "EndpointSlice"); err != nil {
+		unread := h.untried(check{name: "Import"}, h.to, err.Error())
 		if h.from.export != nil && isOther { // what the exporter knows of the importer
 			c := ptr.Deref(meta.FindStatusCondition(h.from.export.Status.Conditions, condition.TypeAvailable), metav1.Condition{})
 			unread.Message += fmt.Sprintf("; cluster %s says: %s %s (%s): %s", h.from.ID, condition.TypeAvailable, c.Status, c.Reason, c.Message)
@@ -45,8 +46,8 @@ func (h hop) way() (steps []Step) {
 // peer is the connection of the importer to the exporter.
 func (h hop) peer() Step {
 	c := h.to
-	if s, is := h.notRead(checkPeer, c, "Peer"); is {
-		return s
+	if err := c.whyUnread("Peer"); err != nil {
+		return h.untried(checkPeer, c, err.Error())
 	}
 	peer := c.peer(h.from.ID)
 	switch {
@@ -214,8 +215,8 @@ func (h hop) slices() Step {
 
 // dns is the first problem of the configuration of the importer's DNS.
 func (h hop) dns() Step {
-	if s, is := h.notRead(checkDNS, h.to, "DNS"); is {
-		return s
+	if err := h.to.whyUnread("DNS"); err != nil {
+		return h.untried(checkDNS, h.to, err.Error())
 	}
 	s := h.step(checkDNS, h.to, "", "it is configured to serve clusterset names")
 	if len(h.to.dns) > 0 {

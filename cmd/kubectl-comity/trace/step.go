@@ -129,15 +129,7 @@ func (h hop) fill(text string, c *cluster) string {
 	).Replace(text)
 }
 
-// notRead is the step of what was not read in a cluster; false if all these kinds were.
-func (h hop) notRead(of check, c *cluster, kinds ...string) (Step, bool) {
-	err := c.whyUnread(kinds...)
-	if err == nil {
-		return Step{}, false
-	}
-	return h.untried(of, c, err.Error()), true
-}
-
+// untried is the step of what was not read, or not tried.
 func (h hop) untried(of check, c *cluster, why string) Step {
 	s := h.step(of, c, "", why)
 	s.Severity = finding.NotRead

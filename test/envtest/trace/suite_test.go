@@ -44,8 +44,6 @@ func TestTrace(t *testing.T) {
 var (
 	set  *clusterset.Set
 	a, b *clusterset.Member
-	// began is when a made an export of a Service that it does not have yet.
-	began time.Time
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
@@ -54,11 +52,6 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	set.Join(ctx, "a", "b")
 	a, b = set.Members["a"], set.Members["b"]
 
-	for _, m := range set.Members {
-		m.Create(ctx, clusterset.Namespace("takeover"))
-	}
-	a.Create(ctx, clusterset.Export("takeover", "web"))
-	began = time.Now()
 	kubectl, err := install.Kubectl(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	bin := GinkgoT().TempDir()
