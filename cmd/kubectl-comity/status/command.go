@@ -64,21 +64,20 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 	}
 	reader := Reader{Namespace: o.namespace}
 	report := reader.Read(ctx, sites)
-	for end := time.Now().Add(o.wait); !report.Healthy && time.Now().Before(end) && ctx.Err() == nil; report = reader.Read(ctx, sites) {
+	again := func(pause time.Duration) Report {
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(interval, time.Until(end))):
+		case <-time.After(pause):
 		}
 		agent.Read(ctx, env, sites)
+		return reader.Read(ctx, sites)
+	}
+	for end := time.Now().Add(o.wait); !report.Healthy && time.Now().Before(end) && ctx.Err() == nil; {
+		report = again(min(interval, time.Until(end)))
 	}
 	err = o.show(env, report)
 	for o.watch && err == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(interval):
-		}
-		agent.Read(ctx, env, sites)
-		next := reader.Read(ctx, sites)
+		next := again(interval)
 		if ctx.Err() != nil {
 			break // What was cut short is no change.
 		}

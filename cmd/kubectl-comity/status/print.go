@@ -95,11 +95,7 @@ func (p printer) services(services []Service) {
 		p.line("\nNo exports and no imports.")
 		return
 	}
-	headers := []any{"\nNAMESPACE", "NAME", "KIND", "CLUSTER"}
-	for _, column := range columns {
-		headers = append(headers, strings.ToUpper(column))
-	}
-	table := command.NewTable(p.out, headers...)
+	table := command.NewTable(p.out, "\nNAMESPACE", "NAME", "KIND", "CLUSTER", "VALID", "READY", "CONFLICT", "ADMITTED", "AVAILABLE")
 	for _, s := range services {
 		cells := []any{s.Namespace, s.Name, s.Kind, s.name()}
 		for _, column := range columns {
