@@ -163,22 +163,18 @@ func (h hop) serviceImport() Step {
 	}
 	entries, waiting := c.list().Entries, confirm.Waiting(c.imported)
 	_, waits := waiting[h.from.ID]
-	for _, held := range []struct {
-		typ string
-		// isOwn is true if it is because of this export; the message names another one.
-		isOwn bool
-	}{
-		{condition.TypeTakeoverHeld, waits || len(waiting) == 0},
-		{condition.TypeFrozen, len(entries) > 0 && entries[0].Cluster == h.from.ID},
-		{condition.TypeSourceMissing, false}, // of this one, its source says it
-	} {
-		switch s := h.condition(checkImport, c, conditions, held.typ); {
-		case s.Severity == finding.OK:
-		case held.isOwn:
+	// Because of this export. The message names another one, and its source says that it is missing.
+	isOwn := map[string]bool{
+		condition.TypeTakeoverHeld: waits || len(waiting) == 0,
+		condition.TypeFrozen:       len(entries) > 0 && entries[0].Cluster == h.from.ID,
+	}
+	for _, typ := range []string{condition.TypeTakeoverHeld, condition.TypeFrozen, condition.TypeSourceMissing} {
+		s := h.condition(checkImport, c, conditions, typ)
+		if s.Severity != finding.OK && !isOwn[typ] {
+			s.Severity, s.Fix = finding.Warning, "do what the message says, if it is right"
+		}
+		if s.Severity != finding.OK {
 			return s
-		default:
-			s.Fix = "do what the message says, if it is right"
-			return s.warned()
 		}
 	}
 	return ready

@@ -101,10 +101,7 @@ func (p printer) print(r Report) {
 		p.line("\nfrom cluster %s\n", e.Cluster)
 		p.steps("", e.Steps, len(e.Ways) == 0)
 		for i, w := range e.Ways {
-			branch, indent := "├─ ", "│  "
-			if i == len(e.Ways)-1 {
-				branch, indent = "└─ ", "   "
-			}
+			branch, indent := branch(i == len(e.Ways)-1)
 			p.line("%sto cluster %s\n", branch, w.To)
 			p.steps(indent, w.Steps, true)
 		}
@@ -133,15 +130,20 @@ func (r Report) conclusion() string {
 
 func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }
 
+// branch is a branch of the tree, and how the lines below it begin.
+func branch(isLast bool) (text, indent string) {
+	if isLast {
+		return "└─ ", "   "
+	}
+	return "├─ ", "│  "
+}
+
 var marks = map[finding.Severity]string{finding.OK: "ok", finding.Error: "BROKEN", finding.Warning: "warning", finding.NotRead: "not read"}
 
 // steps prints branches; the last one ends the tree if isLast is true.
 func (p printer) steps(indent string, steps []Step, isLast bool) {
 	for i, s := range steps {
-		branch, next := "├─ ", "│  "
-		if isLast && i == len(steps)-1 {
-			branch, next = "└─ ", "   "
-		}
+		branch, next := branch(isLast && i == len(steps)-1)
 		mark := marks[s.Severity]
 		if s.Follows {
 			mark = "follows"
