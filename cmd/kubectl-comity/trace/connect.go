@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apirand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -145,12 +146,11 @@ func (h hop) answered(answer probe.Result) Step {
 			want = append(want, e.address)
 		}
 	}
-	isWanted := func(address string) bool { return slices.Contains(want, address) }
 	message := h.name() + " is " + strings.Join(answer.Addresses, ", ")
 	switch {
 	case answer.Error != "":
 		return h.step(checkAnswer, h.to, "NotResolved", answer.Error)
-	case !slices.ContainsFunc(answer.Addresses, isWanted):
+	case !sets.New(want...).HasAny(answer.Addresses...):
 		return h.step(checkAnswer, h.to, "NotResolved", message+"; expected "+strings.Join(want, ", "))
 	}
 	return h.step(checkAnswer, h.to, "", message)

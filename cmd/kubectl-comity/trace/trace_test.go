@@ -195,12 +195,12 @@ func TestTheFirstCause(t *testing.T) {
 			c.Labels = map[string]string{"region": "eu"}
 			a.peers.Items, a.records.Items = append(a.peers.Items, c), nil
 		}, "a", "ExportRecord", "OutOfScope", "kubectl --context a label peer b KEY=VALUE", "troubleshooting.md#scope", ""},
-		{"a policy that leaves b out", func(a, b *cluster) {
+		{"a policy that leaves b out", func(a, _ *cluster) {
 			set(&a.export.Status.Conditions[3], "True", "ClustersExcluded", "this export is not published to cluster b")
 			a.records.Items = nil
 		}, "a", "ExportRecord", "ClustersExcluded", "get exportpolicies", "conditions.md#serviceexport-admitted-clustersexcluded", "not published to cluster b"},
-		{"no Peer of b in a, and no record", func(a, b *cluster) { a.peers.Items, a.records.Items = nil, nil }, "a", "ExportRecord", "UnknownCluster", "kubectl comity join a b", "", ""},
-		{"a lost exchange namespace", func(a, b *cluster) { a.records.Items = nil }, "a", "ExportRecord", "NotPublished", "kubectl comity join a b", "", ""},
+		{"no Peer of b in a, and no record", func(a, _ *cluster) { a.peers.Items, a.records.Items = nil, nil }, "a", "ExportRecord", "UnknownCluster", "kubectl comity join a b", "", ""},
+		{"a lost exchange namespace", func(a, _ *cluster) { a.records.Items = nil }, "a", "ExportRecord", "NotPublished", "kubectl comity join a b", "", ""},
 		{"a stopped agent of the importer", func(_, b *cluster) {
 			b.Err = b.Target.Errorf("%w: its holder does not run", agent.ErrNotRunning)
 			b.Agent.Pod, b.Agent.Renewed = nil, noon.Time

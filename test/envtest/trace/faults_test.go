@@ -61,7 +61,7 @@ var _ = Describe("trace", func() {
 		if after != nil { // what no command can, or who does not run here would
 			after(ctx)
 		}
-		Eventually(ctx, func(g Gomega, ctx context.Context) bool {
+		Eventually(ctx, func(_ Gomega, ctx context.Context) bool {
 			return trace(ctx, ns+"/web", "--from", "a", "--to", "b").Broken
 		}).Should(BeFalse())
 	},
@@ -78,7 +78,7 @@ var _ = Describe("trace", func() {
 				return exec.CommandContext(ctx, "kubectl", "--context", "a", "-n", ns, "annotate", "serviceexport", "web", "comity.dev/export-to=c").Run()
 			}).Should(Succeed())
 		}, true, func(ctx context.Context) { Expect(a.Client.Delete(ctx, clusterset.Peer("c"))).To(Succeed()) }),
-		Entry("a policy that denies", SpecTimeout(3*time.Minute), "policy", "Policies in a: PolicyDenied", func(ctx context.Context, ns string) {
+		Entry("a policy that denies", SpecTimeout(3*time.Minute), "policy", "Policies in a: PolicyDenied", func(ctx context.Context, _ string) {
 			a.Create(ctx, &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "traced"}, Spec: policyv1alpha1.ExportPolicySpec{
 				Rego: "package comity.policies.traced\n\ndeny contains {\"msg\": \"no\", \"field\": \"metadata.name\", \"remedy\": \"ask\"} if input.object.metadata.namespace == \"policy\"\n",
 			}})
@@ -157,7 +157,7 @@ var _ = Describe("trace", func() {
 		a.Create(ctx, service, clusterset.Endpoints(ns, "web", "web-x", 8080, "10.91.0.1"))
 		Eventually(ctx, traced(ns)).Should(Equal("ServiceImport in b: TakeoverHeld"))
 		fix(ctx, trace(ctx, ns+"/web", "--from", "a", "--to", "b"))
-		Eventually(ctx, func(g Gomega, ctx context.Context) bool {
+		Eventually(ctx, func(_ Gomega, ctx context.Context) bool {
 			return trace(ctx, ns+"/web", "--from", "a", "--to", "b").Broken
 		}).Should(BeFalse())
 	}, SpecTimeout(2*time.Minute))
