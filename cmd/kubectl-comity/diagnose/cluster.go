@@ -73,17 +73,24 @@ func readServer(ctx context.Context, target *command.Target) (s server, err erro
 	if err = errors.Join(err, errURL); err != nil {
 		return s, err
 	}
-	request := &http.Request{Method: http.MethodGet, URL: base.JoinPath("version")}
-	sent := time.Now()
-	response, err := api.Do(request.WithContext(ctx))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base.String(), "/")+"/version", http.NoBody)
 	if err != nil {
 		return s, err
+	}
+	sent := time.Now()
+	response, err := api.Do(request)
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("%s answers %s", request.URL, response.Status)
 	}
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		s.ahead = date.Sub(sent.Add(time.Since(sent) / 2))
 	}
 	var info apiversion.Info
-	err = errors.Join(json.NewDecoder(response.Body).Decode(&info), response.Body.Close())
+	err = json.NewDecoder(response.Body).Decode(&info)
 	s.version = info.GitVersion
 	return s, err
 }
