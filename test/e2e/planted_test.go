@@ -209,7 +209,7 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 		Entry("CoreDNS without the zone", planted{
 			plant: func(ctx context.Context) {
 				shell.run(ctx, `kubectl --context b -n kube-system get configmap coredns -o json |
-					sed 's/multicluster clusterset.local/# &/' | kubectl --context b replace -f -
+					sed 's/multicluster clusterset.local\\n *//' | kubectl --context b replace -f -
 					kubectl --context b -n kube-system rollout restart deployment coredns
 					kubectl --context b -n kube-system rollout status deployment coredns --timeout 60s`)
 			},
