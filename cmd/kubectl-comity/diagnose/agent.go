@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -65,9 +64,6 @@ func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	return nil, nil
 }
 
-// reasonIn finds the reason of the condition that a problem of status quotes.
-var reasonIn = regexp.MustCompile(`^\w+ is \w+ \((\w+)\)`)
-
 // connections are the problems that status has with Peers.
 func connections(_ context.Context, c *cluster) (all []finding.Finding, err error) {
 	for _, problem := range c.status.Problems {
@@ -75,10 +71,7 @@ func connections(_ context.Context, c *cluster) (all []finding.Finding, err erro
 		if !is {
 			continue
 		}
-		f := finding.Finding{Object: "Peer " + name, Message: problem.Message, Fix: c.joinAgain(name)}
-		if match := reasonIn.FindStringSubmatch(problem.Message); match != nil {
-			f.Reason = match[1]
-		}
+		f := finding.Finding{Object: "Peer " + name, Reason: problem.Reason, Message: problem.Message, Fix: c.joinAgain(name)}
 		switch f.Reason {
 		case "HeartbeatMissing", "Stale", string(status.Lost):
 			f.Fix = "start the agent of cluster " + name

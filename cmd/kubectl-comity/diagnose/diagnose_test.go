@@ -195,7 +195,7 @@ func TestWhatFixesAPeer(t *testing.T) {
 		{"WithinLimits is False (LimitExceeded)", "LimitExceeded", "who owns cluster b changes what it publishes, or runs the same version of Comity"},
 	} {
 		c := clusterset("a", "b")[0]
-		c.status.Problems = []status.Problem{{Object: "agent"}, {Object: "peer b", Message: test.message}}
+		c.status.Problems = []status.Problem{{Object: "agent"}, {Object: "peer b", Message: test.message, Reason: test.reason}}
 		found, _ := connections(context.Background(), c)
 		want := []finding.Finding{{Object: "Peer b", Reason: test.reason, Message: test.message, Fix: test.fix}}
 		if diff := cmp.Diff(want, found); diff != "" {

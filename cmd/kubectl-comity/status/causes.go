@@ -21,12 +21,6 @@ var effects = []string{
 	condition.ReasonStale, condition.ReasonLost, condition.ReasonWithdrawn, model.ReasonUnreachable, model.ReasonFrozen, string(model.SourceNotRead),
 }
 
-// silence is a peer that is not connected, with the place of its problem.
-type silence struct {
-	reason string
-	at     int
-}
-
 // behind is the silent peer that a condition of an export or import waits for; empty if it
 // waits for none. listed are the clusters of an import.
 func (p *part) behind(c metav1.Condition, listed ...model.ClusterID) model.ClusterID {
@@ -64,8 +58,8 @@ func causes(parts []part) []Problem {
 	var found []*Problem
 	for i := range parts {
 		isSilent := map[int]key{}
-		for id, s := range parts[i].silent {
-			isSilent[s.at] = key{id, s.reason}
+		for id, at := range parts[i].silent {
+			isSilent[at] = key{id, parts[i].problems[at].Reason}
 		}
 		for n := range parts[i].problems {
 			problem := &parts[i].problems[n]

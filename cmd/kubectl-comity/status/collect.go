@@ -64,8 +64,8 @@ type part struct {
 	listed map[model.ClusterID][]types.NamespacedName
 	// waiting are the problems of exports and imports, those of one cause together.
 	waiting map[cause][]finding
-	// silent are the peers that are not connected.
-	silent map[model.ClusterID]silence
+	// silent are the peers that are not connected, with the places of their problems.
+	silent map[model.ClusterID]int
 	now    time.Time
 }
 
@@ -78,7 +78,7 @@ func (p *part) notServed(kinds string) {
 }
 
 func (r Reader) site(ctx context.Context, site *agent.Site) part {
-	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]silence{}, now: time.Now().Add(r.Later)}
+	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]int{}, now: time.Now().Add(r.Later)}
 	if site.Target == nil {
 		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
 		p.problem("cluster", "%v", site.Err)

@@ -74,9 +74,10 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 		isPending := c.Status == metav1.ConditionUnknown && p.now.Sub(c.LastTransitionTime.Time) < connectTime
 		if !isEffect && !isPending {
 			if _, known := p.silent[model.ClusterID(peer.Name)]; state != Connected && !known {
-				p.silent[model.ClusterID(peer.Name)] = silence{c.Reason, len(p.problems)}
+				p.silent[model.ClusterID(peer.Name)] = len(p.problems)
 			}
 			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
+			p.problems[len(p.problems)-1].Reason = c.Reason
 		}
 	}
 }

@@ -106,6 +106,8 @@ type Problem struct {
 	Context string `json:"context,omitempty"`
 	Object  string `json:"object"`
 	Message string `json:"message"`
+	// Reason is that of the condition of a Peer that the message quotes; empty if it quotes none.
+	Reason string `json:"-"`
 	// Affects is on how many other objects the problem shows: exports, imports and Peers.
 	Affects int `json:"affects,omitempty"`
 }

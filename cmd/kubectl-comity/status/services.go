@@ -108,8 +108,8 @@ func (p *part) reportWaiting() {
 	})
 	for _, of := range causes {
 		found := p.waiting[of]
-		if s, is := p.silent[of.cluster]; is && slices.Contains(effects, of.reason) {
-			p.problems[s.at].Affects += len(found)
+		if at, is := p.silent[of.cluster]; is && slices.Contains(effects, of.reason) {
+			p.problems[at].Affects += len(found)
 			continue
 		}
 		object, message := of.object+" "+found[0].key.String(), found[0].condition.Message

@@ -137,7 +137,7 @@ func TestAProblemIsACause(t *testing.T) {
 	}
 	in := func(context string, exports ...metav1.Condition) part {
 		p := part{cluster: Cluster{Context: context, State: Running}, agent: agent.Agent{Pod: &corev1.Pod{}}, now: noon,
-			listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]silence{}}
+			listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]int{}}
 		for _, id := range []string{"b", "d"} {
 			peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id}}
 			peer.Status.Conditions = []metav1.Condition{conditionOf("Connected", "Lost", "no heartbeat of "+id)}
@@ -155,7 +155,7 @@ func TestAProblemIsACause(t *testing.T) {
 	stopped.problem("agent", "no replica leads")
 	want := []Problem{
 		{Context: "d", Object: "agent", Message: "no replica leads", Affects: 2},
-		{Context: "a, c", Object: "peer b", Message: "Connected is False (Lost): no heartbeat of b", Affects: 2},
+		{Context: "a, c", Object: "peer b", Message: "Connected is False (Lost): no heartbeat of b", Reason: "Lost", Affects: 2},
 		{Context: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b"},
 	}
 	if diff := cmp.Diff(want, causes([]part{in("a", lost, missing), in("c", lost), stopped})); diff != "" {
