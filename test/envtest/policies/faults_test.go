@@ -158,7 +158,7 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 			})
 		}
 		all.Wait()
-		byPolicy, longest := 0, time.Duration(0)
+		byPolicy, inTime, longest := 0, int64(0), time.Duration(0)
 		for i, err := range errs {
 			longest = max(longest, took[i])
 			// Neither admitted, nor refused by the API server because no answer came in time.
@@ -171,6 +171,9 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 			))))
 			if strings.Contains(err.Error(), "policy slow: ") {
 				byPolicy++
+				if took[i] < 2*time.Second { // else the time of the request, which is 3 s, may have ended: it is not known whose fault that is
+					inTime++
+				}
 			}
 		}
 		Expect(byPolicy).To(BeNumerically(">", 0), "those that were evaluated name the policy")
@@ -185,7 +188,7 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 			if condition == nil || object.Status.Failures == nil {
 				return ""
 			}
-			return fmt.Sprintf("%s/%s %t", condition.Status, condition.Reason, object.Status.Failures.Count >= int64(byPolicy*9/10)) // one whose process ends may not be counted
+			return fmt.Sprintf("%s/%s %t", condition.Status, condition.Reason, object.Status.Failures.Count >= max(1, inTime))
 		}).Within(timeout).Should(Or(Equal("False/EvaluationFailed true"), Equal("False/ResourceExhausted true")))
 	})
 })
