@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -77,7 +76,7 @@ func (r *reconciler) reportFailure(ctx context.Context, policy *v1alpha1.ExportP
 			count += policy.Status.Failures.Count
 		}
 	}
-	if strings.HasPrefix(failure.Message, v1alpha1.ReasonResourceExhausted) {
+	if engine.IsExhausted(failure.Message) {
 		condition.Reason = v1alpha1.ReasonResourceExhausted
 	}
 	condition.Message = model.Bound(fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, failure.Object, failure.Operation, failure.Message), maxMessage)

@@ -21,7 +21,7 @@ import (
 //	anything else                               a violation
 //
 // What a policy calls a warning is one.
-func (j *judgement) conclude(ctx context.Context, verdict *decision.Verdict, on *Subject, answers []answer) {
+func (d *deciding) conclude(ctx context.Context, verdict *decision.Verdict, on *Subject, answers []answer) {
 	for _, a := range answers {
 		if a.err != nil {
 			continue
@@ -43,7 +43,7 @@ func (j *judgement) conclude(ctx context.Context, verdict *decision.Verdict, on 
 			verdict.Warnings = append(verdict.Warnings, v)
 		}
 	}
-	j.ratchet(ctx, verdict, on)
+	d.ratchet(ctx, verdict, on)
 	verdict.Violations = sorted(verdict.Violations)
 	verdict.Warnings = sorted(verdict.Warnings)
 	verdict.Outcome = decision.Allowed
@@ -71,8 +71,8 @@ func (v *version) softening(on *Subject) (why decision.Softening, exception stri
 // update of it, if the policy keeps what is published: an update is refused for what it
 // makes worse. It evaluates the old export only by the policies that refuse the update. What
 // one refuses that fails for the old export stays refused.
-func (j *judgement) ratchet(ctx context.Context, verdict *decision.Verdict, on *Subject) {
-	keeps := func(v decision.Violation) bool { return j.snap.versions[v.Policy].Existing == v1alpha1.Keep }
+func (d *deciding) ratchet(ctx context.Context, verdict *decision.Verdict, on *Subject) {
+	keeps := func(v decision.Violation) bool { return d.snap.versions[v.Policy].Existing == v1alpha1.Keep }
 	old := on.Before
 	if old == nil || !slices.ContainsFunc(verdict.Violations, keeps) {
 		return
@@ -80,15 +80,15 @@ func (j *judgement) ratchet(ctx context.Context, verdict *decision.Verdict, on *
 	refuses := func(policy *version) bool {
 		return policy.Existing == v1alpha1.Keep && slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Policy == policy.Name })
 	}
-	if old.read(j.terms) != nil {
+	if old.read(d.terms) != nil {
 		return
 	}
 	// An error is that of the input, which has just been converted.
-	j.before, _ = j.answers(ctx, old, slices.DeleteFunc(j.snap.concerned(old), func(v *version) bool { return !refuses(v) }))
+	d.before, _ = d.answers(ctx, old, slices.DeleteFunc(d.snap.concerned(old), func(v *version) bool { return !refuses(v) }))
 	var refused []decision.Violation
 	for _, v := range verdict.Violations {
 		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }
-		if keeps(v) && slices.ContainsFunc(j.before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
+		if keeps(v) && slices.ContainsFunc(d.before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
 			v.Softening = decision.ByExisting
 			verdict.Warnings = append(verdict.Warnings, v)
 			continue

@@ -99,7 +99,9 @@ func New(opts Options) (*Engine, error) {
 		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library),
 		sandbox: newSandbox(), opts: opts, terms: lru.New(maxTerms),
 	}
-	e.Front = Front{NewRecords(opts.Registerer), Writer{}, func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation) { return e.Judge(ctx, on, nil) }}
+	e.Front = Front{NewRecords(opts.Registerer), Writer{}, func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation) {
+		return e.EvaluateSubject(ctx, on, nil)
+	}}
 	if err := e.readLibrary(opts.Library); err != nil {
 		return nil, fmt.Errorf("policy library: %w", err)
 	}

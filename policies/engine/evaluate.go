@@ -25,7 +25,7 @@ func (e *Engine) HasImportPolicies() bool {
 	return snap == nil || len(snap.imports.order) > 0 || len(snap.imports.blocking) > 0
 }
 
-// Front has subjects judged, and records what came of it.
+// Front has subjects evaluated, and records the results.
 type Front struct {
 	*Records
 	Writer Writer
@@ -71,9 +71,9 @@ func (f Front) decide(ctx context.Context, on *Subject, err error) decision.Verd
 	return verdict
 }
 
-// Judge is Evaluate, or EvaluateImport; it returns what is to be recorded. Policies that are in
+// EvaluateSubject is Evaluate, or EvaluateImport; it returns what is to be recorded. Policies that are in
 // failed are not evaluated: they fail, for what it says of them.
-func (e *Engine) Judge(ctx context.Context, on *Subject, failed map[string]string) (decision.Verdict, []Evaluation) {
+func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[string]string) (decision.Verdict, []Evaluation) {
 	loaded := e.current.Load()
 	if loaded == nil {
 		return decision.Verdict{Problem: "policies are not loaded yet"}, nil
@@ -83,19 +83,19 @@ func (e *Engine) Judge(ctx context.Context, on *Subject, failed map[string]strin
 	}
 	snap := loaded.of(on.Stage)
 	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
-	j := judgement{Engine: e, snap: snap, failed: failed}
-	answers, err := j.answers(ctx, on, snap.concerned(on))
+	d := deciding{Engine: e, snap: snap, failed: failed}
+	answers, err := d.answers(ctx, on, snap.concerned(on))
 	if err != nil {
 		verdict.Problem = err.Error()
 		return verdict, nil
 	}
-	j.conclude(ctx, &verdict, on, answers)
+	d.conclude(ctx, &verdict, on, answers)
 	snap.block(&verdict, on, answers)
-	return verdict, j.evaluations(ctx, answers, &verdict)
+	return verdict, d.evaluations(ctx, answers, &verdict)
 }
 
-// judgement is one decision.
-type judgement struct {
+// deciding is what one decision needs.
+type deciding struct {
 	*Engine
 	snap   *snapshot
 	failed map[string]string // why policies are not evaluated, by name
@@ -119,24 +119,24 @@ func (s *snapshot) concerned(on *Subject) []*version {
 
 // answers are those of the policies, in order. They are evaluated together, which is
 // fastest, and each alone if that fails. The error is no policy's.
-func (j *judgement) answers(ctx context.Context, on *Subject, policies []*version) ([]answer, error) {
+func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version) ([]answer, error) {
 	if len(policies) == 0 {
 		return nil, nil
 	}
-	input, err := on.value(j.snap.whole)
+	input, err := on.value(d.snap.whole)
 	if err != nil {
 		return nil, err
 	}
 	answers := make([]answer, 0, len(policies))
 	policies = slices.DeleteFunc(policies, func(v *version) bool {
-		why, failed := j.failed[v.Name]
+		why, failed := d.failed[v.Name]
 		if failed {
 			answers = append(answers, answer{policy: v, err: errors.New(why)})
 		}
 		return failed
 	})
-	if len(policies) > 1 && !j.opts.Apart {
-		if together, err := j.run(ctx, "", input, policies); err == nil {
+	if len(policies) > 1 && !d.opts.Apart {
+		if together, err := d.run(ctx, "", input, policies); err == nil {
 			return append(answers, together...), nil
 		}
 	}
@@ -146,7 +146,7 @@ func (j *judgement) answers(ctx context.Context, on *Subject, policies []*versio
 		alone, err := patiently(ctx, on, func() ([]answer, error) {
 			ctx, cancel := shareOf(ctx, len(policies)-i)
 			defer cancel()
-			return j.run(ctx, v.Name, input, policies[i:i+1])
+			return d.run(ctx, v.Name, input, policies[i:i+1])
 		})
 		if err != nil {
 			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
@@ -227,15 +227,15 @@ func (s *snapshot) matched(on *Subject) []string {
 }
 
 // run evaluates policies together, or the one of that name, until the timeout.
-func (j *judgement) run(ctx context.Context, name string, input ast.Value, policies []*version) ([]answer, error) {
+func (d *deciding) run(ctx context.Context, name string, input ast.Value, policies []*version) ([]answer, error) {
 	at := &progress{policies: make(map[string]*version, len(policies)), spans: make([]span, 0, len(policies))}
 	for _, v := range policies {
 		at.policies[v.pkg] = v
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.opts.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	defer j.opts.Watch(name, 2*j.opts.Timeout)() // it should have stopped before
-	return j.snap.evaluate(ctx, input, at)
+	defer d.opts.Watch(name, 2*d.opts.Timeout)() // it should have stopped before
+	return d.snap.evaluate(ctx, input, at)
 }
 
 var errTooSlow = errors.New("it took too long and was stopped")

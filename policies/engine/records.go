@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // Evaluation is what one policy contributed to a verdict.
@@ -33,14 +35,14 @@ type Evaluation struct {
 const resultWarned = "Warned"
 
 // evaluations are those of a decision.
-func (j *judgement) evaluations(ctx context.Context, answers []answer, verdict *decision.Verdict) []Evaluation {
-	all := make([]Evaluation, 0, len(answers)+len(j.before)+len(verdict.Failed))
-	for i, a := range slices.Concat(answers, j.before) {
+func (d *deciding) evaluations(ctx context.Context, answers []answer, verdict *decision.Verdict) []Evaluation {
+	all := make([]Evaluation, 0, len(answers)+len(d.before)+len(verdict.Failed))
+	for i, a := range slices.Concat(answers, d.before) {
 		one := Evaluation{Policy: a.policy.Name, Took: a.took}
 		if i < len(answers) {
 			one.Result = a.result(verdict)
 		}
-		known := j.failed[a.policy.Name] != ""
+		known := d.failed[a.policy.Name] != ""
 		if a.err != nil && (known || ctx.Err() == nil) { // else it is not known whose time it was
 			one.Failure = a.err.Error()
 		}
@@ -68,6 +70,9 @@ func (a answer) result(verdict *decision.Verdict) string {
 		return decision.Allowed.String()
 	}
 }
+
+// IsExhausted reports whether a policy failed, or is refused, because it took more than it may.
+func IsExhausted(why string) bool { return strings.HasPrefix(why, v1alpha1.ReasonResourceExhausted) }
 
 // Failure is what failed when a policy was evaluated.
 type Failure struct {

@@ -74,8 +74,8 @@ func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ err
 	matches := func(v *version) bool { return v.isOf(on.Stage) && on.matches(v) }
 	out.Matches, out.Differs = matches(c.After.current.Load().versions[c.Policy]), c.differs(matches)
 	if out.Differs {
-		out.Before, _ = c.Before.Judge(ctx, on, nil)
-		out.After, _ = c.After.Judge(ctx, on, nil)
+		out.Before, _ = c.Before.EvaluateSubject(ctx, on, nil)
+		out.After, _ = c.After.EvaluateSubject(ctx, on, nil)
 	}
 	return out, nil
 }

@@ -95,7 +95,7 @@ func (c *Client) Load(list []engine.Policy) []engine.Result {
 		if why := now.Results[i].Err; why != "" {
 			results[i].Err = errors.New(why)
 		}
-		if isExhausted(policy.Refused) {
+		if engine.IsExhausted(policy.Refused) {
 			results[i].Quarantine = policy.Refused
 		}
 	}
@@ -181,7 +181,7 @@ func (c *Client) ask(ctx context.Context, now *loaded, on *engine.Subject) (answ
 	if err != nil {
 		return answer, err
 	}
-	return answer, p.call(ctx, "Judge", Question{On: on, Failed: c.offenders.suspects(now)}, &answer)
+	return answer, p.call(ctx, "Evaluate", Question{On: on, Failed: c.offenders.suspects(now)}, &answer)
 }
 
 // decideApart evaluates each policy by itself, in the other process, until none ends it.
@@ -189,7 +189,7 @@ func (c *Client) decideApart(ctx context.Context, now *loaded, on *engine.Subjec
 	q := Question{On: on, Failed: c.offenders.fail(now, on)}
 	for {
 		answer := Answer{}
-		err := c.apart(ctx, now, "Judge", q, &answer)
+		err := c.apart(ctx, now, "Evaluate", q, &answer)
 		died := asDeath(err)
 		if died == nil || died.policy == "" || q.Failed[died.policy] != "" || ctx.Err() != nil {
 			return answer, err

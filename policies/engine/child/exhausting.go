@@ -6,7 +6,6 @@ package child
 import (
 	"crypto/sha256"
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/comity-mcs/comity/policies/engine"
@@ -83,9 +82,6 @@ func (o *offenders) refused(digest string) string {
 	defer o.mu.Unlock()
 	return o.all[digest].quarantine
 }
-
-// isExhausted reports whether that is quarantine.
-func isExhausted(why string) bool { return strings.HasPrefix(why, v1alpha1.ReasonResourceExhausted) }
 
 // suspicion is why a policy fails that is not evaluated apart.
 const suspicion = v1alpha1.ReasonResourceExhausted + ": it ended a process before, and there is no time to evaluate it apart"

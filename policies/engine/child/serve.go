@@ -152,14 +152,14 @@ func (q Question) context() (context.Context, context.CancelFunc) {
 	return context.WithDeadline(context.Background(), time.Unix(0, q.Deadline))
 }
 
-// Answer is that of Judge.
+// Answer is that of Evaluate.
 type Answer struct {
 	Verdict     decision.Verdict
 	Evaluations []engine.Evaluation
 }
 
-// Judge evaluates the policies in use.
-func (s *server) Judge(q Question, into *Answer) error {
+// Evaluate evaluates the policies in use.
+func (s *server) Evaluate(q Question, into *Answer) error {
 	ctx, cancel := q.context()
 	defer cancel()
 	select {
@@ -168,7 +168,7 @@ func (s *server) Judge(q Question, into *Answer) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%d evaluations are running and none ended in time", cap(s.slots))
 	}
-	into.Verdict, into.Evaluations = s.engine.Judge(ctx, q.On, q.Failed)
+	into.Verdict, into.Evaluations = s.engine.EvaluateSubject(ctx, q.On, q.Failed)
 	return nil
 }
 
