@@ -226,7 +226,7 @@ var _ = Describe("status", func() {
 		for _, name := range []string{"one", "two"} {
 			imported(namespace, name, []metav1.Condition{is("Available", "False", "Lost", "b is Lost"), is("Frozen", "True", "NotRead", "cluster b is not read")}, entry("b", "u", "", time.Time{}))
 		}
-		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer b", Message: "Connected is False (Lost): no heartbeat", Affects: 4}))
+		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer b", Message: "Connected is False (Lost): no heartbeat", Reason: "Lost", Affects: 4}))
 		Expect(run("status", "a").out).To(HavePrefix("Problems:\n  a: peer b (affects 4 objects): Connected is False (Lost): no heartbeat\n"))
 	})
 	It("is awaited", func() {
@@ -247,7 +247,7 @@ var _ = Describe("status", func() {
 		Expect(read().Problems).To(BeEmpty())
 		Expect(readAfter(2 * time.Minute).Problems).To(ConsistOf(
 			status.Problem{Context: "a", Object: "peer b", Message: "the agent has not set condition Connected of the Peer yet"},
-			status.Problem{Context: "a", Object: "peer c", Message: "Connected is Unknown (Connecting): cluster c is being connected to"},
+			status.Problem{Context: "a", Object: "peer c", Message: "Connected is Unknown (Connecting): cluster c is being connected to", Reason: "Connecting"},
 		))
 	})
 	It("names the clusters of imports that have no Peer", func() {
