@@ -89,6 +89,10 @@ e2e: ## Follow docs/install.md in kind clusters and run the end-to-end tests (ne
 	$(GO) -C test tool ginkgo -v --no-color --procs $(E2E_PROCS) $(ARGS) ./e2e
 	$(GO_TEST) -timeout 30m -v ./e2e/chart
 
+.PHONY: clusters
+clusters: ## Start clusters to try things in, until Ctrl-C (ARGS="--count 2 --kind --family ipv6").
+	$(call run,clusters/cmd/clusters) up $(ARGS)
+
 .PHONY: bench
 bench: ## Measure propagation, memory, writes, restarts and a hostile member (ARGS="propagation --changes 200", "--write docs", ...).
 	$(call run,bench) $(ARGS)

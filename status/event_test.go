@@ -35,7 +35,7 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"an export of which not all have reported", "ServiceExport", condition.Available(model.ReasonPending, "m"), corev1.EventTypeNormal},
 		{"an export that is not published, as Ready says", "ServiceExport", condition.Available(condition.ReasonNotPublished, "m"), corev1.EventTypeNormal},
 		{"an export that a cluster does not import", "ServiceExport", condition.Available("NamespaceMissing", "m"), corev1.EventTypeWarning},
-		{"an import of which a cluster is stale", "ServiceImport", condition.SourcesAvailable(condition.ReasonStale, "m"), corev1.EventTypeWarning},
+		{"an import of which a cluster is lost", "ServiceImport", condition.SourcesAvailable(condition.ReasonLost, "m"), corev1.EventTypeWarning},
 		{"an import of which all are back", "ServiceImport", condition.SourcesAvailable(condition.ReasonConnected, "m"), corev1.EventTypeNormal},
 		{"an export that is missing", "ServiceImport", condition.SourceMissing("m"), corev1.EventTypeWarning},
 		{"a takeover that waits", "ServiceImport", condition.TakeoverHeld("m"), corev1.EventTypeWarning},

@@ -85,11 +85,8 @@ func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.Ser
 		return nil, nil
 	}
 	service, err := r.service(ctx, client.ObjectKey{Namespace: imported.Namespace, Name: name})
-	if err != nil || service == nil {
+	if service == nil || !model.IsManaged(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
 		return nil, err
-	}
-	if !model.IsManaged(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
-		return nil, nil
 	}
 	return service, nil
 }
@@ -123,7 +120,7 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	}
 	now := r.options.Now()
 	wanted := compute.Import(in, metav1.NewTime(now))
-	if len(wanted.Conditions) == 0 && !wroteStatus(imported) {
+	if len(wanted.Conditions) == 0 && !model.AppliedBy(imported, model.FieldOwner, "status") {
 		return ctrl.Result{}, nil
 	}
 	key := client.ObjectKeyFromObject(imported)
@@ -146,7 +143,7 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	r.limiter.wrote(imported.UID, false, now)
 	if written {
 		r.foreign.Store(key, given)
-		recordEvents(ctx, r.options.Recorder, imported, mcsv1beta1.ServiceImportKindName,
+		r.recordEvents(ctx, imported, mcsv1beta1.ServiceImportKindName,
 			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
 	}
 	return ctrl.Result{}, nil
@@ -163,7 +160,7 @@ func (r *importReconciler) applyUnowned(
 	if len(fields) == 0 {
 		return status, written, err
 	}
-	logger(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
+	ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
 	rest := without(status, fields)
 	if compute.Covers(imported.Status, rest) {
 		return rest, true, nil
@@ -192,11 +189,6 @@ func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.
 		}
 	}
 	return rest
-}
-
-// wroteStatus reports whether the object's status has anything of Comity's.
-func wroteStatus(object client.Object) bool {
-	return model.AppliedBy(object, model.FieldOwner, "status")
 }
 
 // applied is a status that was applied to the object of that UID.

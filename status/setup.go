@@ -10,11 +10,9 @@ import (
 	"maps"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -71,8 +68,6 @@ type Options struct {
 	Workers int
 	// Now is the clock; default time.Now.
 	Now func() time.Time
-	// Recorder takes events; default one of the manager's, which reports as "comity".
-	Recorder events.EventRecorder
 }
 
 // burst is how many urgent writes one object may have without a pause: an
@@ -90,24 +85,15 @@ const logReason = "reason"
 // serviceexports/status and serviceimports/status, create and patch on events
 // (events.k8s.io).
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	if o.Observations == nil || o.Verdicts == nil || o.PoliciesChanged == nil {
-		return errors.New("status: Observations, Verdicts and PoliciesChanged are required")
-	}
 	o.Workers = cmp.Or(o.Workers, 4)
 	o.Interval = cmp.Or(o.Interval, 5*time.Second)
 	o.FirstStatus = cmp.Or(o.FirstStatus, 5*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Recorder == nil {
-		o.Recorder = mgr.GetEventRecorder(model.FieldOwner)
-	}
-	shared := reconciler{client: mgr.GetClient(), options: o, limiter: newRateLimiter(o.Interval, burst)}
+	shared := reconciler{client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), options: o, limiter: newRateLimiter(o.Interval, burst)}
 	return errors.Join((&exportReconciler{shared}).setup(mgr), (&importReconciler{reconciler: shared}).setup(mgr))
 }
-
-// logger is the one of the reconciliation that ctx belongs to.
-func logger(ctx context.Context) logr.Logger { return ctrl.LoggerFrom(ctx) }
 
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
@@ -122,17 +108,10 @@ func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
 		For(&mcsv1beta1.ServiceExport{}).
 		Watches(&corev1.Service{}, &handler.EnqueueRequestForObject{}).
-		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, namespace client.Object) []reconcile.Request {
-			keys, err := r.exports(ctx, namespace.GetName())
-			if err != nil { // the cache fails only before it has synced, and then everything is new
-				return nil
-			}
-			requests := make([]reconcile.Request, len(keys))
-			for i, key := range keys {
-				requests[i].NamespacedName = key
-			}
-			return requests
-		}), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&corev1.Namespace{}, notify.Handler{From: notify.Own, Keys: func(ctx context.Context, namespace client.Object) []types.NamespacedName {
+			keys, _ := r.exports(ctx, namespace.GetName()) // the cache fails only before it has synced, and then everything is new
+			return keys
+		}}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(changed).
 		Complete(r)
 }
@@ -155,7 +134,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	imports := func(ctx context.Context) ([]types.NamespacedName, error) {
 		return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
 	}
-	byLabel := handler.EnqueueRequestsFromMapFunc(importOf)
+	byLabel := notify.Handler{From: notify.Own, Keys: importOf}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceimport").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
@@ -173,12 +152,12 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 }
 
 // importOf is the import to which a derived object belongs by its label.
-func importOf(_ context.Context, object client.Object) []reconcile.Request {
+func importOf(_ context.Context, object client.Object) []types.NamespacedName {
 	name := object.GetLabels()[model.LabelServiceName]
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}}
+	return []types.NamespacedName{{Namespace: object.GetNamespace(), Name: name}}
 }
 
 // isEmpty reports whether an EndpointSlice has no endpoint.

@@ -7,10 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,9 +28,10 @@ import (
 
 // reconciler is what those of ServiceExports and of ServiceImports share.
 type reconciler struct {
-	client  client.Client
-	options Options
-	limiter *rateLimiter
+	client   client.Client
+	recorder events.EventRecorder
+	options  Options
+	limiter  *rateLimiter
 }
 
 // service is a Service; nil if there is none.
@@ -53,7 +55,7 @@ func (r reconciler) save(ctx context.Context, object client.Object, kind string,
 	written, err := write(ctx, r.client, object, kind, wanted, client.ForceOwnership)
 	if written {
 		r.limiter.wrote(object.GetUID(), urgent, now)
-		recordEvents(ctx, r.options.Recorder, object, kind, moved)
+		r.recordEvents(ctx, object, kind, moved)
 	}
 	return ctrl.Result{}, err
 }
@@ -72,7 +74,7 @@ func write(ctx context.Context, c client.Client, object client.Object, kind stri
 	err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && len(owned(err)) == 0:
-		logger(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
+		ctrl.LoggerFrom(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
 		return false, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil
@@ -103,10 +105,10 @@ const maxEventReason = 128
 
 // recordEvents records one event per transition of an object of that kind. Reason
 // and message are the condition's; the events API also wants an action, its type.
-func recordEvents(ctx context.Context, recorder events.EventRecorder, object client.Object, kind string, moved []metav1.Condition) {
+func (r reconciler) recordEvents(ctx context.Context, object client.Object, kind string, moved []metav1.Condition) {
 	for _, c := range moved {
-		logger(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
-		recorder.Eventf(object, nil, eventType(kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
+		ctrl.LoggerFrom(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
+		r.recorder.Eventf(object, nil, eventType(kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
 	}
 }
 
@@ -140,7 +142,8 @@ func eventReason(reason string) string {
 // rateLimiter limits how often the status of one object is written, so that
 // other clusters which change every second do not cause as many writes and events
 // here. It starts no timer: a caller that has to wait computes the status again
-// afterwards, and so always writes the latest. It is safe for concurrent use.
+// afterwards, and so always writes the latest. It is safe for concurrent use, by one
+// caller at a time for each object.
 //
 //	change      may be written
 //	deferrable  once per interval, and no more often than an urgent one
@@ -148,23 +151,15 @@ func eventReason(reason string) string {
 type rateLimiter struct {
 	interval time.Duration
 	burst    int
-
-	mu      sync.Mutex
-	objects *lru.Cache // types.UID → writes
+	objects  *lru.Cache // types.UID → limits
 }
 
 // maxLimited is of how many objects the recent writes are known. What was written longer
 // ago than so many others may be written at once.
 const maxLimited = 10_000
 
-// writes are the recent writes of one object.
-type writes struct {
-	// deferrable is when a deferrable change was last written; zero if none was.
-	deferrable time.Time
-	// full is when the object may use its whole burst again: each write moves it
-	// by one interval.
-	full time.Time
-}
+// limits are those of one object: of all its writes, and of the deferrable ones.
+type limits struct{ all, deferrable *rate.Limiter }
 
 func newRateLimiter(interval time.Duration, burst int) *rateLimiter {
 	return &rateLimiter{interval: interval, burst: burst, objects: lru.New(maxLimited)}
@@ -173,37 +168,29 @@ func newRateLimiter(interval time.Duration, burst int) *rateLimiter {
 // delay is how long to wait before a change of the object may be written. A
 // change that is urgent in part is urgent.
 func (l *rateLimiter) delay(uid types.UID, urgent bool, now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	recent, known := l.recent(uid)
-	if !known {
-		return 0
+	of := l.of(uid)
+	free := of.all.TokensAt(now)
+	if !urgent {
+		free = min(free, of.deferrable.TokensAt(now))
 	}
-	wait := recent.full.Sub(now) - time.Duration(l.burst-1)*l.interval
-	if !urgent && !recent.deferrable.IsZero() {
-		wait = max(wait, recent.deferrable.Add(l.interval).Sub(now))
-	}
-	// No wait is longer than an interval, even if the clock was set back.
-	return min(max(wait, 0), l.interval)
+	return max(0, time.Duration(math.Round((1-free)*float64(l.interval))))
 }
 
 // wrote notes that a change was written.
 func (l *rateLimiter) wrote(uid types.UID, urgent bool, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	recent, _ := l.recent(uid)
-	if recent.full.Before(now) {
-		recent.full = now
-	}
-	recent.full = recent.full.Add(l.interval)
+	of := l.of(uid)
+	of.all.ReserveN(now, 1)
 	if !urgent {
-		recent.deferrable = now
+		of.deferrable.ReserveN(now, 1)
 	}
-	l.objects.Add(uid, recent)
 }
 
-func (l *rateLimiter) recent(uid types.UID) (recent writes, known bool) {
-	kept, _ := l.objects.Get(uid)
-	recent, known = kept.(writes)
-	return recent, known
+func (l *rateLimiter) of(uid types.UID) limits {
+	if known, is := l.objects.Get(uid); is {
+		return known.(limits)
+	}
+	every := rate.Every(l.interval)
+	added := limits{rate.NewLimiter(every, l.burst), rate.NewLimiter(every, 1)}
+	l.objects.Add(uid, added)
+	return added
 }

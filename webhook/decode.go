@@ -54,10 +54,3 @@ type skipped struct{}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (*skipped) UnmarshalJSON([]byte) error { return nil }
-
-// typeOfService is as much of a Service as decides whether it is reviewed.
-type typeOfService struct {
-	Spec struct {
-		Type corev1.ServiceType `json:"type"`
-	} `json:"spec"`
-}

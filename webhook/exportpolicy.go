@@ -5,41 +5,40 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
-// policyValidator refuses an ExportPolicy that cannot be used, usually because its
+// validateExportPolicy refuses an ExportPolicy that cannot be used, usually because its
 // module does not compile. Stored, it would keep the exports that it matches from being
 // evaluated.
 //
 // The answer to one that is stored, or would be in a dry run, warns what it would do.
-type policyValidator struct{ policies PolicyChecker }
-
-func (v policyValidator) handle(ctx context.Context, req admission.Request) admission.Response {
+func (w webhooks) validateExportPolicy(ctx context.Context, req admission.Request) admission.Response {
 	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
 	updated, err := decode(req, now, was)
 	if err != nil {
 		return malformed(err)
 	}
-	if v.policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
+	if w.Policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 		return respond(admit.Allow())
 	}
-	if err := v.policies.Check(now); err != nil {
+	would, err := w.Policies.Check(ctx, now)
+	if err != nil {
 		// The compiler names places as file:row:column; users have no such file.
-		if again := interface{ Temporary() bool }(nil); errors.As(err, &again) && again.Temporary() {
+		if apierrors.IsServiceUnavailable(err) {
 			return respond(admit.Unavailable(fmt.Sprintf("ExportPolicy %s could not be checked: %v. Remedy: try again in a few seconds", now.Name, err)))
 		}
 		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %[1]s cannot be used:\n%[2]v\nRemedy: correct what the lines above name"+
 			" (%[1]s.rego:row:column is a place in spec.rego); nothing that is stored was changed", now.Name, err)))
 	}
 	answer := admit.Allow()
-	answer.Warnings = admit.Lines(v.policies.Preview(ctx, now))
+	answer.Warnings = admit.Lines(would)
 	return respond(answer)
 }

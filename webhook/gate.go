@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 )
 
 const (
@@ -241,13 +241,9 @@ func ClientCertificates(caFile string) (func(*tls.Config), error) {
 }
 
 func readCAs(file string) (*x509.CertPool, error) {
-	data, err := os.ReadFile(file) //nolint:gosec // the administrator names the file
+	cas, err := cert.NewPool(file)
 	if err != nil {
-		return nil, fmt.Errorf("read the CA of the webhook's clients: %w", err)
-	}
-	cas := x509.NewCertPool()
-	if !cas.AppendCertsFromPEM(data) {
-		return nil, fmt.Errorf("file %s holds no certificate; expected a PEM bundle of the CA that signed the API server's client certificate", file)
+		return nil, fmt.Errorf("read the CA of the webhook's clients: %w; expected a PEM bundle of the CA that signed the API server's client certificate", err)
 	}
 	return cas, nil
 }

@@ -11,9 +11,6 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -56,28 +53,17 @@ const (
 	maxLimiters = 4096
 )
 
-// refusals writes an event for a refused request, in the namespace of the export: it
-// reaches those who do not see the answer, such as the users of a GitOps controller.
-type refusals struct {
-	recorder events.EventRecorder // nil: no events
-	clock    clock.PassiveClock
-	limiters *lru.Cache
-}
-
-func newRefusals(recorder events.EventRecorder, clk clock.PassiveClock) *refusals {
-	return &refusals{recorder: recorder, clock: clk, limiters: lru.New(maxLimiters)}
-}
-
-// respond is the answer that follows from a verdict. A refusal is recorded, unless the
-// request is a dry run, which must have no side effect.
-func (r *refusals) respond(req admission.Request, subject admit.Subject, verdict decision.Verdict) admission.Response {
+// conclude is the answer that follows from a verdict. An event in the namespace of the export
+// tells those of a refusal who do not see the answer, such as the users of a GitOps controller,
+// unless the request is a dry run, which must have no side effect.
+func (w webhooks) conclude(req admission.Request, subject admit.Subject, verdict decision.Verdict) admission.Response {
 	answer := admit.FromVerdict(subject, verdict)
 	response := respond(answer)
 	if answer.Allowed {
 		return response
 	}
 	response.AuditAnnotations = auditAnnotations(verdict)
-	if dry := req.DryRun != nil && *req.DryRun; dry || r.recorder == nil || subject.Key.Name == "" || !r.allows(subject.Key) {
+	if dry := req.DryRun != nil && *req.DryRun; dry || w.Recorder == nil || subject.Key.Name == "" || !w.allows(subject.Key) {
 		return response
 	}
 	reason := reasonNotEvaluated
@@ -89,21 +75,19 @@ func (r *refusals) respond(req admission.Request, subject admit.Subject, verdict
 		APIVersion: mcsv1beta1.GroupVersion.String(), Kind: mcsv1beta1.ServiceExportKindName,
 		Namespace: subject.Key.Namespace, Name: subject.Key.Name,
 	}
-	r.recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, string(req.Operation), "%s", model.Bound(answer.Result.Message, model.MaxEventNote))
+	w.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, string(req.Operation), "%s", model.Bound(answer.Result.Message, model.MaxEventNote))
 	return response
 }
 
 // allows reports whether the event on an export is not one too many.
-func (r *refusals) allows(export types.NamespacedName) bool {
-	now := r.clock.Now()
+func (w webhooks) allows(export types.NamespacedName) bool {
+	now := w.Clock.Now()
 	limiter := func(key any, every time.Duration, burst int) *rate.Limiter {
-		if kept, ok := r.limiters.Get(key); ok {
-			if l, ok := kept.(*rate.Limiter); ok {
-				return l
-			}
+		if kept, ok := w.limiters.Get(key); ok {
+			return kept.(*rate.Limiter)
 		}
 		l := rate.NewLimiter(rate.Every(every), burst)
-		r.limiters.Add(key, l)
+		w.limiters.Add(key, l)
 		return l
 	}
 	return limiter(export, eventInterval, 1).AllowN(now, 1) &&

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -38,12 +39,10 @@ type Reviewer interface {
 
 // PolicyChecker checks policies before they are stored; controller.Checker is one.
 type PolicyChecker interface {
-	// Check says in which field, or at which file:row:column of its module, a policy could
-	// not be used.
-	Check(policy *policyv1alpha1.ExportPolicy) error
-	// Preview says what storing a policy would do to what is stored, one line for each
-	// kind of effect. It ends well before ctx does.
-	Preview(ctx context.Context, policy *policyv1alpha1.ExportPolicy) []string
+	// Check says what storing a policy would do to what is stored, one line for each kind of
+	// effect, or in which field, or at which file:row:column of its module, it could not be
+	// used. It ends well before ctx does.
+	Check(ctx context.Context, policy *policyv1alpha1.ExportPolicy) (would []string, _ error)
 }
 
 // Options of Register. Reviewer is required.
@@ -53,7 +52,7 @@ type Options struct {
 	// do. When nil, every one is stored, and its condition Compiled has the result.
 	Policies PolicyChecker
 	// Live finds the ServiceExport of a Service, and the Service of an export that names
-	// its ports (model.AnnotationExportPorts). The manager's uncached reader when nil: such
+	// its ports (model.AnnotationExportPorts). Register takes the manager's uncached reader: such
 	// requests are rare, and what was created a moment ago must be found.
 	Live client.Reader
 	// Conflicts predicts the conflicts of exports; nil predicts none.
@@ -67,13 +66,18 @@ type Options struct {
 	Stopping <-chan struct{}
 	// Registerer takes the metrics; controller-runtime's when nil.
 	Registerer prometheus.Registerer
-	// Recorder writes events about refused requests. Register takes one of the
-	// manager's when nil.
+	// Recorder writes events about refused requests. Register takes one of the manager's.
 	Recorder events.EventRecorder
 	// Clock measures how long answers take; the real one when nil.
 	Clock clock.PassiveClock
-	// Logger is the manager's, named webhook, when it has no sink.
+	// Logger is, with Register, the manager's, named webhook.
 	Logger logr.Logger
+}
+
+// webhooks have the handlers of all requests.
+type webhooks struct {
+	Options
+	limiters *lru.Cache // of events, by export and by namespace
 }
 
 // Register adds the webhooks to the manager's webhook server. It fails on
@@ -81,15 +85,7 @@ type Options struct {
 //
 // The agent needs: create and patch on events (events.k8s.io).
 func Register(mgr ctrl.Manager, opts Options) error {
-	if opts.Live == nil {
-		opts.Live = mgr.GetAPIReader()
-	}
-	if opts.Logger.GetSink() == nil {
-		opts.Logger = mgr.GetLogger().WithName("webhook")
-	}
-	if opts.Recorder == nil {
-		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
-	}
+	opts.Live, opts.Logger, opts.Recorder = mgr.GetAPIReader(), mgr.GetLogger().WithName("webhook"), mgr.GetEventRecorder(model.FieldOwner)
 	handlers, err := Handlers(opts)
 	if err != nil {
 		return err
@@ -113,12 +109,12 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 		opts.Clock = clock.RealClock{}
 	}
 	seconds, gate := newDuration(opts.Registerer), newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
-	refusals := newRefusals(opts.Recorder, opts.Clock)
+	all := webhooks{opts, lru.New(maxLimiters)}
 	handlers := map[string]admission.HandlerFunc{
 		PathMutateServiceExport:   mutateServiceExport,
-		PathValidateServiceExport: exportValidator{opts.Reviewer, opts.Live, opts.Conflicts, refusals}.handle,
-		PathValidateService:       serviceValidator{opts.Reviewer, opts.Live, refusals}.handle,
-		PathValidateExportPolicy:  policyValidator{opts.Policies}.handle,
+		PathValidateServiceExport: all.validateServiceExport,
+		PathValidateService:       all.validateService,
+		PathValidateExportPolicy:  all.validateExportPolicy,
 	}
 	served := make(map[string]http.Handler, len(handlers))
 	for path, handler := range handlers {

@@ -15,18 +15,17 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
 // server decodes AdmissionReviews for a handler. Unlike admission.Webhook it decodes
-// only what the handlers read, which is a fifth of what there is: of the request the
-// UID, Kind, Namespace, Name, Operation, UserInfo without extra, Object, OldObject and
-// DryRun.
+// only what the handlers read, which is a fifth of what there is: of the request no options
+// and no extra of the user, and of the objects what unmarshal reads.
 type server struct {
 	handler admission.HandlerFunc
 	// name is that of the webhook in the histogram seconds, which clock measures for.
@@ -42,18 +41,9 @@ var reviewType = metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.Stri
 type review struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *struct {
-		UID       types.UID               `json:"uid"`
-		Kind      metav1.GroupVersionKind `json:"kind"`
-		Namespace string                  `json:"namespace"`
-		Name      string                  `json:"name"`
-		Operation admissionv1.Operation   `json:"operation"`
-		UserInfo  struct {
-			Username string   `json:"username"`
-			Groups   []string `json:"groups"`
-		} `json:"userInfo"`
-		Object    runtime.RawExtension `json:"object"`
-		OldObject runtime.RawExtension `json:"oldObject"`
-		DryRun    *bool                `json:"dryRun"`
+		admissionv1.AdmissionRequest
+		UserInfo decision.UserInfo `json:"userInfo"` // without extra
+		Options  skipped           `json:"options"`
 	} `json:"request"`
 }
 
@@ -69,7 +59,9 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 	ctx, cancel := context.WithTimeout(logf.IntoContext(context.WithoutCancel(r.Context()), s.log), budget(r))
 	defer cancel()
-	s.write(w, s.handle(ctx, request))
+	response := s.handle(ctx, request)
+	response.UID = request.UID
+	s.write(w, response)
 }
 
 // handle gives the answer, measures and logs it. A panic becomes a refusal.
@@ -80,7 +72,6 @@ func (s *server) handle(ctx context.Context, request admission.Request) (respons
 				handler(ctx, p)
 			}
 			response = admission.Errored(http.StatusInternalServerError, fmt.Errorf("panic: %v [recovered]", p))
-			response.UID = request.UID
 		}
 	}()
 	start := s.clock.Now()
@@ -90,15 +81,13 @@ func (s *server) handle(ctx context.Context, request admission.Request) (respons
 	logAnswer(s.log, request, response, outcome)
 	if err := response.Complete(request); err != nil {
 		response = admission.Errored(http.StatusInternalServerError, fmt.Errorf("encode the patch: %w", err))
-		response.UID = request.UID
 	}
 	return response
 }
 
 func (s *server) write(w http.ResponseWriter, response admission.Response) {
 	w.Header().Set("Content-Type", "application/json")
-	answer := admissionv1.AdmissionReview{TypeMeta: reviewType, Response: &response.AdmissionResponse}
-	if err := json.NewEncoder(w).Encode(answer); err != nil {
+	if err := json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: &response.AdmissionResponse}); err != nil {
 		s.log.Error(err, "write the answer")
 	}
 }
@@ -118,9 +107,6 @@ func readReview(r *http.Request, body []byte) (admission.Request, error) {
 	if len(in.UID) > maxUID {
 		return admission.Request{}, fmt.Errorf("request.uid of the AdmissionReview has %d bytes, expected at most %d", len(in.UID), maxUID)
 	}
-	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-		UID: in.UID, Kind: in.Kind, Namespace: in.Namespace, Name: in.Name, Operation: in.Operation,
-		UserInfo: authenticationv1.UserInfo{Username: in.UserInfo.Username, Groups: in.UserInfo.Groups},
-		Object:   in.Object, OldObject: in.OldObject, DryRun: in.DryRun,
-	}}, nil
+	in.AdmissionRequest.UserInfo = authenticationv1.UserInfo{Username: in.UserInfo.Username, Groups: in.UserInfo.Groups}
+	return admission.Request{AdmissionRequest: in.AdmissionRequest}, nil
 }

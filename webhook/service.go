@@ -19,42 +19,31 @@ import (
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
-// serviceValidator has the policies review the export of a Service that becomes
+// validateService has the policies review the export of a Service that becomes
 // ExternalName. Otherwise one could bypass them: export first, then change.
-type serviceValidator struct {
-	reviewer Reviewer
-	exports  client.Reader
-	refusals *refusals
-}
-
-func (v serviceValidator) handle(ctx context.Context, req admission.Request) admission.Response {
-	after, before := &typeOfService{}, &typeOfService{}
-	updated, err := decode(req, after, before)
+func (w webhooks) validateService(ctx context.Context, req admission.Request) admission.Response {
+	now, was := &corev1.Service{}, &corev1.Service{}
+	updated, err := decode(req, now, was)
 	if err != nil {
 		return malformed(err)
 	}
 	// config/webhook sends no other requests here; any other is allowed.
-	becomes := after.Spec.Type == corev1.ServiceTypeExternalName && before.Spec.Type != corev1.ServiceTypeExternalName
-	if !updated || !becomes {
+	if !updated || now.Spec.Type != corev1.ServiceTypeExternalName || was.Spec.Type == corev1.ServiceTypeExternalName {
 		return respond(admit.Allow())
-	}
-	now := &corev1.Service{}
-	if _, err := decode(req, now, before); err != nil {
-		return malformed(err)
 	}
 	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
 	export := &mcsv1beta1.ServiceExport{}
-	err = v.exports.Get(ctx, subject.Key, export)
+	err = w.Live.Get(ctx, subject.Key, export)
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		// Without the MCS API there are no exports either.
 		return respond(admit.Allow())
 	case err != nil:
-		return v.refusals.respond(req, subject, decision.Verdict{Problem: fmt.Sprintf("whether it is exported could not be read: %v", err)})
+		return w.conclude(req, subject, decision.Verdict{Problem: fmt.Sprintf("whether it is exported could not be read: %v", err)})
 	case export.DeletionTimestamp != nil:
 		return respond(admit.Allow())
 	}
-	return v.refusals.respond(req, subject, v.reviewer.Review(ctx, facts.Request{
+	return w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
 		Operation: decision.Update,
 		Subject:   decision.SubjectService,
 		User:      user(req),

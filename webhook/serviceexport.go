@@ -61,18 +61,9 @@ type Forecaster interface {
 	Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string
 }
 
-// exportValidator has the policies review a ServiceExport, and checks the annotations
+// validateServiceExport has the policies review a ServiceExport, and checks the annotations
 // that would keep it from being exported at all.
-type exportValidator struct {
-	reviewer Reviewer
-	// services reads the Service of an export that names its ports.
-	services client.Reader
-	// conflicts may be nil.
-	conflicts Forecaster
-	refusals  *refusals
-}
-
-func (v exportValidator) handle(ctx context.Context, req admission.Request) admission.Response {
+func (w webhooks) validateServiceExport(ctx context.Context, req admission.Request) admission.Response {
 	now, was := &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExport{}
 	updated, err := decode(req, now, was)
 	if err != nil {
@@ -87,30 +78,30 @@ func (v exportValidator) handle(ctx context.Context, req admission.Request) admi
 		question.Operation, question.OldExport, before = decision.Update, was, &was.ObjectMeta
 	}
 	subject := admit.Subject{Kind: decision.SubjectServiceExport, Key: client.ObjectKeyFromObject(now)}
-	refused, unread := admit.Check(&now.ObjectMeta, before, func() (*corev1.Service, error) { return v.service(ctx, subject.Key) })
+	refused, unread := admit.Check(&now.ObjectMeta, before, func() (*corev1.Service, error) { return w.service(ctx, subject.Key) })
 	switch {
 	case refused != nil:
 		return malformed(refused)
 	case unread != nil:
 		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()}))
 	}
-	response := v.refusals.respond(req, subject, v.reviewer.Review(ctx, question))
+	response := w.conclude(req, subject, w.Reviewer.Review(ctx, question))
 	if !response.Allowed {
 		return response
 	}
 	if reserved := model.ReservedOf(now); reserved != "" {
 		response.Warnings = append(response.Warnings, reserved)
 	}
-	if v.conflicts != nil {
-		response.Warnings = append(response.Warnings, v.conflicts.Warnings(ctx, now)...)
+	if w.Conflicts != nil {
+		response.Warnings = append(response.Warnings, w.Conflicts.Warnings(ctx, now)...)
 	}
 	return response
 }
 
 // service is the Service of an export; nil if there is none.
-func (v exportValidator) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
+func (w webhooks) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
 	service := &corev1.Service{}
-	err := v.services.Get(ctx, key, service)
+	err := w.Live.Get(ctx, key, service)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -127,17 +118,14 @@ func passes(req admission.Request, subject metav1.Object) bool {
 // decode reads the object, and the one that it replaces if the request is an
 // update. Unknown fields are ignored: the fields that are read here are the same in
 // all versions, and a label that Kubernetes will refuse is no error yet.
-func decode(req admission.Request, now, was any) (updated bool, err error) {
+func decode(req admission.Request, now metav1.Object, was any) (updated bool, err error) {
 	if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 		return false, nil
 	}
 	if err := unmarshal(req.Object.Raw, now); err != nil {
 		return false, fmt.Errorf("%s could not be read: %w. Remedy: compare it with the schema of %s/%s", object(req), err, req.Kind.Group, req.Kind.Version)
 	}
-	if object, is := now.(metav1.Object); is {
-		// The request's namespace is what the API server authorized.
-		object.SetNamespace(req.Namespace)
-	}
+	now.SetNamespace(req.Namespace) // what the API server authorized
 	if req.Operation != admissionv1.Update {
 		return false, nil
 	}
@@ -153,11 +141,7 @@ func object(req admission.Request) string {
 }
 
 func user(req admission.Request) *decision.UserInfo {
-	groups := req.UserInfo.Groups
-	if groups == nil {
-		groups = []string{}
-	}
-	return &decision.UserInfo{Username: req.UserInfo.Username, Groups: groups}
+	return &decision.UserInfo{Username: req.UserInfo.Username, Groups: req.UserInfo.Groups}
 }
 
 // respond is an answer as controller-runtime expects it.

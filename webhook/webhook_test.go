@@ -21,6 +21,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
@@ -52,9 +53,9 @@ func (r *reviewer) Review(ctx context.Context, req facts.Request) decision.Verdi
 
 type checker struct{ err error }
 
-func (c checker) Check(*policyv1alpha1.ExportPolicy) error { return c.err }
-
-func (checker) Preview(context.Context, *policyv1alpha1.ExportPolicy) []string { return nil }
+func (c checker) Check(context.Context, *policyv1alpha1.ExportPolicy) ([]string, error) {
+	return nil, c.err
+}
 
 var denied = decision.Verdict{Outcome: decision.Denied, Violations: []decision.Violation{{Policy: "p", Message: "no."}}}
 
@@ -287,7 +288,7 @@ func TestTheReviewerGetsTheWholeRequest(t *testing.T) {
 	now.Annotations = map[string]string{"comity.dev/export-to": "b"}
 	was.TypeMeta = metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1alpha1", Kind: "ServiceExport"}
 	want := []facts.Request{{
-		Operation: decision.Update, User: &decision.UserInfo{Username: "eve", Groups: []string{}}, Export: now, OldExport: was,
+		Operation: decision.Update, User: &decision.UserInfo{Username: "eve"}, Export: now, OldExport: was,
 	}}
 	if diff := cmp.Diff(want, f.reviewer.asked); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
@@ -422,14 +423,8 @@ func TestServiceTurningExternalName(t *testing.T) {
 	}
 }
 
-// untried is the error of a check that could not take place.
-type untried struct{}
-
-func (untried) Error() string   { return "no process could be started" }
-func (untried) Temporary() bool { return true }
-
 func TestAnExportPolicyThatCannotBeCheckedNowMayBeTriedAgain(t *testing.T) {
-	f := &fixture{checker: checker{fmt.Errorf("p.rego:1:1: %w", untried{})}}
+	f := &fixture{checker: checker{fmt.Errorf("p.rego:1:1: %w", apierrors.NewServiceUnavailable("no process could be started"))}}
 	policy := &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: policyv1alpha1.ExportPolicySpec{Rego: "x"}}
 	got := f.ask(t, PathValidateExportPolicy, "", request(t, admissionv1.Create, "ExportPolicy", policy, nil))
 	if got.Allowed || got.Result.Code != http.StatusServiceUnavailable || !strings.Contains(got.Result.Message, "try again") {
@@ -471,13 +466,16 @@ func TestExportPolicyMustCompile(t *testing.T) {
 
 // previewer notes of which policies a preview was made.
 type previewer struct {
-	checker
-	of []string
+	err error
+	of  []string
 }
 
-func (p *previewer) Preview(_ context.Context, policy *policyv1alpha1.ExportPolicy) []string {
+func (p *previewer) Check(_ context.Context, policy *policyv1alpha1.ExportPolicy) ([]string, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
 	p.of = append(p.of, policy.Name)
-	return []string{"would withdraw\n1 export"}
+	return []string{"would withdraw\n1 export"}, nil
 }
 
 func TestThePreviewOfAnExportPolicyIsInTheWarnings(t *testing.T) {
@@ -490,20 +488,20 @@ func TestThePreviewOfAnExportPolicyIsInTheWarnings(t *testing.T) {
 		name     string
 		op       admissionv1.Operation
 		now, was any
-		checker  checker
+		refused  error
 		want     []string
 	}{
-		{"of one that is created", admissionv1.Create, policy("x"), nil, checker{}, []string{"would withdraw 1 export"}},
-		{"of one that is changed", admissionv1.Update, policy("y"), policy("x"), checker{}, []string{"would withdraw 1 export"}},
-		{"not of one whose spec stays", admissionv1.Update, policy("x"), policy("x"), checker{}, nil},
-		{"not of one that is refused", admissionv1.Create, policy("x"), nil, checker{errors.New("x")}, nil},
-		{"not of one that is being deleted", admissionv1.Update, dying, policy("y"), checker{}, nil},
-		{"not of a deletion", admissionv1.Delete, nil, policy("x"), checker{}, nil},
+		{"of one that is created", admissionv1.Create, policy("x"), nil, nil, []string{"would withdraw 1 export"}},
+		{"of one that is changed", admissionv1.Update, policy("y"), policy("x"), nil, []string{"would withdraw 1 export"}},
+		{"not of one whose spec stays", admissionv1.Update, policy("x"), policy("x"), nil, nil},
+		{"not of one that is refused", admissionv1.Create, policy("x"), nil, errors.New("x"), nil},
+		{"not of one that is being deleted", admissionv1.Update, dying, policy("y"), nil, nil},
+		{"not of a deletion", admissionv1.Delete, nil, policy("x"), nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := request(t, tc.op, "ExportPolicy", tc.now, tc.was)
 			req.Namespace, req.Name = "", "mine"
-			p := &previewer{checker: tc.checker}
+			p := &previewer{err: tc.refused}
 			got := (&fixture{checker: p}).ask(t, PathValidateExportPolicy, "", req)
 			if diff := cmp.Diff(tc.want, got.Warnings); diff != "" || len(p.of) != len(tc.want) {
 				t.Errorf("%d previews, warnings (-want +got):\n%s", len(p.of), diff)
@@ -517,13 +515,13 @@ func TestAnswersComeBeforeTheAPIServerGivesUp(t *testing.T) {
 		query    string
 		at, most time.Duration
 	}{
-		{"?timeout=3s", 2 * time.Second, 2750 * time.Millisecond},
-		{"?timeout=10s", 9 * time.Second, 9750 * time.Millisecond},
-		{"?timeout=300ms", -time.Second, 150 * time.Millisecond},
-		{"", 2 * time.Second, 2750 * time.Millisecond},
-		{"?timeout=9999h", 29 * time.Second, 29750 * time.Millisecond},
-		{"?x=y&timeout=9999h", 29 * time.Second, 29750 * time.Millisecond},
-		{"?timeout=soon", 2 * time.Second, 2750 * time.Millisecond},
+		{"?timeout=3s", time.Second, 2 * time.Second},
+		{"?timeout=10s", 5 * time.Second, 10 * time.Second * 2 / 3},
+		{"?timeout=300ms", -time.Second, 200 * time.Millisecond},
+		{"", time.Second, 2 * time.Second},
+		{"?timeout=9999h", 19 * time.Second, 20 * time.Second},
+		{"?x=y&timeout=9999h", 19 * time.Second, 20 * time.Second},
+		{"?timeout=soon", time.Second, 2 * time.Second},
 	} {
 		t.Run("timeout "+tc.query, func(t *testing.T) {
 			f := &fixture{}

@@ -17,6 +17,7 @@ base := {
 		"ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
 		"labels": {},
 		"annotations": {},
+		"tiers": ["self", "*"],
 	},
 	"namespace": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
 }

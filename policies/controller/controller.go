@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -67,7 +69,7 @@ type Options struct {
 	// Elected is closed when this replica leads; the manager's when nil.
 	Elected <-chan struct{}
 	// Clock stamps conditions and ends exceptions; the real one when nil.
-	Clock clock.WithDelayedExecution
+	Clock clock.PassiveClock
 	// Findings are what audits found, for the status; it shows none when nil. They are
 	// complete only on the leader.
 	Findings *findings.Findings
@@ -76,8 +78,6 @@ type Options struct {
 	// StatusInterval is how often the status of one policy is written at most, but for
 	// the condition Compiled.
 	StatusInterval time.Duration
-	// Recorder takes events; one of the manager's when nil.
-	Recorder events.EventRecorder
 }
 
 // SetupWithManager adds the controller to mgr, on every replica.
@@ -91,13 +91,15 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	if o.Recorder == nil {
-		o.Recorder = mgr.GetEventRecorder(fieldOwner)
+	r := &reconciler{
+		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(fieldOwner), options: o, reported: map[string]int64{}, written: map[string]time.Time{},
 	}
-	r := newReconciler(mgr.GetClient(), o)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("exportpolicy").
-		WithOptions(controller.Options{NeedLeaderElection: ptr.To(false)}).
+		WithOptions(controller.Options{
+			NeedLeaderElection: ptr.To(false),
+			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](leastRetry, mostRetry),
+		}).
 		Watches(&v1alpha1.ExportPolicy{}, handler.EnqueueRequestsFromMapFunc(
 			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{all} })).
 		WatchesRawSource(source.Func(r.begin)).
@@ -108,6 +110,10 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 // machine: it had no process or no time for them. Until then they block what they match.
 const untriedInterval = 10 * time.Second
 
+// leastRetry and mostRetry are how long it waits after an error: a replica renews what it states
+// often.
+const leastRetry, mostRetry = 5 * time.Millisecond, 10 * time.Second
+
 // all is the one key of the queue. Policies are loaded together, so changes that come at
 // once are one load; evaluations that fail in quick succession are one report.
 var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
@@ -117,69 +123,48 @@ var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 // of findings. It requests a report after a failure, at most one for each reportInterval.
 func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	o := r.options
-	r.queue = queue
 	queue.Add(all)
 	go func() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-o.Elected:
-			queue.Add(all)
-		}
-		if o.Findings != nil {
-			forEach(ctx, o.Findings.Changed(), func() { queue.AddAfter(all, findingsInterval) })
+		elected, changed := o.Elected, (<-chan struct{})(nil)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-elected:
+				elected = nil
+				if o.Findings != nil {
+					changed = o.Findings.Changed()
+				}
+				r.leads.Store(true)
+				queue.Add(all)
+			case <-changed:
+				queue.AddAfter(all, findingsInterval)
+			case <-o.Engine.Failed():
+				queue.AddAfter(all, reportInterval)
+			}
 		}
 	}()
-	go forEach(ctx, o.Engine.Failed(), func() { queue.AddAfter(all, reportInterval) })
 	return nil
-}
-
-// forEach calls f for each element that it receives, until ctx ends.
-func forEach(ctx context.Context, received <-chan struct{}, f func()) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-received:
-			f()
-		}
-	}
-}
-
-func (o Options) leads() bool {
-	select {
-	case <-o.Elected:
-		return true
-	default:
-		return false
-	}
 }
 
 // reconciler has fields without a lock: only Reconcile uses them, which never runs twice
 // at once.
 type reconciler struct {
-	client  client.Client
-	options Options
-	// queue is that of the controller, and end requests a load when an exception ends; nil
-	// if there is none.
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-	end   clock.Timer
+	// leads is true once this replica is the leader; begin sets it.
+	leads    atomic.Bool
+	client   client.Client
+	recorder events.EventRecorder
+	options  Options
 	// reported is what was reported of the failures of each policy, by name.
 	reported map[string]int64
 	// written is when the status of each policy was last written, by name.
 	written map[string]time.Time
 	// reviewing is since when the exports are reviewed with the policies in use.
 	reviewing review
-	// unread is why the statements of the replicas could not be read, as logged last.
-	unread string
 }
 
-func newReconciler(c client.Client, o Options) *reconciler {
-	return &reconciler{client: c, options: o, reported: map[string]int64{}, written: map[string]time.Time{}}
-}
-
-// Reconcile loads all policies, reports what failed in this replica and, on the leader,
-// writes the result of each.
+// Reconcile loads all policies, states which of them this replica enforces, reports what failed
+// in it and, on the leader, writes the result of each.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var list v1alpha1.ExportPolicyList
 	if err := r.client.List(ctx, &list); err != nil {
@@ -190,37 +175,33 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	slices.SortFunc(list.Items, func(a, b v1alpha1.ExportPolicy) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	results := r.load(ctx, list.Items)
-	again, err := r.reportFailures(ctx, list.Items)
-	for i := range results {
-		err = errors.Join(err, r.reportQuarantine(ctx, &list.Items[i], results[i]))
-	}
+	results, again := r.load(ctx, list.Items)
+	renew, unstated := r.state(ctx, results)
+	report, err := r.reportEvaluations(ctx, list.Items, results)
+	again = earlier(again, earlier(renew, report))
 	if slices.ContainsFunc(results, func(result engine.Result) bool { return isTemporary(result.Err) }) {
 		again = earlier(again, untriedInterval)
 	}
-	if !r.options.leads() {
-		return reconcile.Result{RequeueAfter: again}, err
+	if !r.leads.Load() {
+		return reconcile.Result{RequeueAfter: again}, errors.Join(err, unstated)
 	}
-	seen := r.observe(ctx)
-	again = earlier(again, earlier(r.nextForgotten(list.Items), seen.again))
-	errs := []error{err}
+	seen := r.observe(ctx, unstated)
+	again = earlier(again, seen.again)
+	errs := []error{err, seen.problem}
 	for i := range results {
 		wait, err := r.report(ctx, &list.Items[i], results[i], seen)
 		again = earlier(again, wait)
-		errs = append(errs, err, r.forgetFailures(ctx, &list.Items[i]))
+		errs = append(errs, err)
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
 }
 
 // isTemporary reports whether an error says nothing about a policy.
-func isTemporary(err error) bool {
-	var again interface{ Temporary() bool }
-	return errors.As(err, &again) && again.Temporary()
-}
+func isTemporary(err error) bool { return apierrors.IsServiceUnavailable(err) }
 
-// load loads the policies with the exceptions that are in force now, and states which
-// this replica enforces.
-func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) []engine.Result {
+// load loads the policies with the exceptions that are in force now. It returns when to do so
+// again: when the next one ends, or after longestWait.
+func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) (results []engine.Result, again time.Duration) {
 	now := r.options.Clock.Now()
 	policies := make([]engine.Policy, len(objects))
 	for i := range objects {
@@ -228,26 +209,38 @@ func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) 
 		if q := objects[i].Status.Quarantine; q != nil && q.Digest == policies[i].Digest() {
 			policies[i].Refused = q.Message
 		}
+		for _, e := range objects[i].Spec.Exceptions {
+			if end, ok := engine.EndOf(e); ok && end.After(now) {
+				again = earlier(again, min(end.Sub(now), longestWait))
+			}
+		}
 	}
-	r.awaitEnd(objects, now)
-
 	before := r.options.Engine.Digest()
-	results := r.options.Engine.Load(policies)
+	results = r.options.Engine.Load(policies)
 	if after := r.options.Engine.Digest(); after != before {
 		ctrl.LoggerFrom(ctx).Info("the policies in use changed", "policies", len(policies), logDigest, after)
 		r.options.Changed()
 	}
-	if r.options.Replicas != nil {
-		enforced := map[string]string{}
-		for _, result := range results {
-			if result.Err == nil {
-				enforced[result.Name] = result.Digest
-			}
-		}
-		r.options.Replicas.State(enforced)
-	}
-	return results
+	return results, again
 }
+
+// state states which policies this replica enforces, and returns when to do so again.
+func (r *reconciler) state(ctx context.Context, results []engine.Result) (again time.Duration, _ error) {
+	if r.options.Replicas == nil {
+		return 0, nil
+	}
+	enforced := map[string]string{}
+	for _, result := range results {
+		if result.Err == nil {
+			enforced[result.Name] = result.Digest
+		}
+	}
+	return r.options.Replicas.State(ctx, enforced)
+}
+
+// longestWait is how long the clock is not read at most: a machine that was suspended
+// must not prolong an exception by that time.
+const longestWait = time.Hour
 
 // earlier is the shorter wait; zero is none.
 func earlier(a, b time.Duration) time.Duration {

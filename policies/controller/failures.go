@@ -19,22 +19,20 @@ import (
 )
 
 const (
-	// failuresOwner is Comity's in server-side apply where it reports failures: it
-	// owns other fields of the status than fieldOwner, because every replica reports
-	// its own failures while the leader alone writes the rest.
+	// failuresOwner is Comity's in server-side apply where it reports failures and
+	// quarantines: it owns other fields of the status than fieldOwner, because every replica
+	// reports its own while the leader alone writes the rest.
 	failuresOwner = "comity-failures"
-	// quarantineOwner is that of whichever replica found that a policy is in quarantine.
-	quarantineOwner = "comity-quarantine"
 	// reportInterval is how long failures are collected before they are reported.
 	reportInterval = 2 * time.Second
 	// failuresKept is how long a failure is shown after the last one.
 	failuresKept = time.Hour
 )
 
-// reportFailures adds to the status of each policy what failed in this replica since
-// it last did. It returns when to do so again because another replica wrote in between;
-// zero for after the next failure.
-func (r *reconciler) reportFailures(ctx context.Context, policies []v1alpha1.ExportPolicy) (again time.Duration, _ error) {
+// reportEvaluations writes what every replica knows of its evaluations into the status of each
+// policy. It returns when to do so again: because another replica wrote in between, or a failure
+// is to be forgotten; zero for after the next failure.
+func (r *reconciler) reportEvaluations(ctx context.Context, policies []v1alpha1.ExportPolicy, results []engine.Result) (again time.Duration, _ error) {
 	failed := r.options.Engine.Failures()
 	for name, count := range r.reported {
 		if failed[name].Count < count { // another version was loaded, which counts from 0
@@ -44,103 +42,78 @@ func (r *reconciler) reportFailures(ctx context.Context, policies []v1alpha1.Exp
 	var errs []error
 	for i := range policies {
 		policy := &policies[i]
-		failure := failed[policy.Name]
-		if failure.Count == r.reported[policy.Name] {
-			continue
-		}
-		switch err := r.reportFailure(ctx, policy, failure); {
+		switch err := r.reportEvaluation(ctx, policy, results[i], failed[policy.Name]); {
 		case isOutdated(err):
-			again = reportInterval
+			again = earlier(again, reportInterval)
 		case err != nil:
 			errs = append(errs, err)
 		default:
-			r.reported[policy.Name] = failure.Count
+			r.reported[policy.Name] = failed[policy.Name].Count
+			again = earlier(again, max(r.forgottenIn(policy), 0))
 		}
 	}
 	return again, errors.Join(errs...)
 }
 
-func (r *reconciler) reportFailure(ctx context.Context, policy *v1alpha1.ExportPolicy, failure engine.Failure) error {
-	now := metav1.NewTime(r.options.Clock.Now()).Rfc3339Copy()
-	condition := metav1.Condition{
-		Type:               v1alpha1.ConditionEvaluated,
-		Status:             metav1.ConditionFalse,
-		Reason:             v1alpha1.ReasonEvaluationFailed,
-		ObservedGeneration: policy.Generation,
-		LastTransitionTime: now,
+// reportEvaluation adds to the status of a policy what failed in this replica since it last did,
+// and forgets what failed in another generation, or long ago. It writes whether the policy is in
+// quarantine, so that every replica reads that before it loads it.
+func (r *reconciler) reportEvaluation(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, failure engine.Failure) error {
+	status := v1alpha1.ExportPolicyStatus{Quarantine: r.quarantine(policy, result)}
+	stored, was := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionEvaluated), policy.Status.Quarantine
+	added := failure.Count - r.reported[policy.Name]
+	isCurrent := stored != nil && stored.ObservedGeneration == policy.Generation && r.forgottenIn(policy) > 0
+	if isCurrent {
+		status.Conditions, status.Failures = []metav1.Condition{*stored}, policy.Status.Failures
 	}
-	count := failure.Count - r.reported[policy.Name]
-	if stored := evaluated(policy); stored != nil {
-		condition.LastTransitionTime = stored.LastTransitionTime
-		if stored.ObservedGeneration == policy.Generation && policy.Status.Failures != nil {
-			count += policy.Status.Failures.Count
-		}
+	if added == 0 && isCurrent == (stored != nil) && (was == nil) == (status.Quarantine == nil) && (was == nil || was.Digest == status.Quarantine.Digest) {
+		return nil
 	}
-	if engine.IsExhausted(failure.Message) {
-		condition.Reason = v1alpha1.ReasonResourceExhausted
+	if added > 0 {
+		r.addFailures(&status, policy, failure, added)
 	}
-	condition.Message = model.Bound(fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, failure.Object, failure.Operation, failure.Message), maxMessage)
-	err := r.apply(ctx, policy, v1alpha1.ExportPolicyStatus{
-		Conditions: []metav1.Condition{condition},
-		Failures: &v1alpha1.Failures{
-			Count: count, LastObject: failure.Object, LastOperation: string(failure.Operation), LastTime: now,
-		},
-	}, failuresOwner)
-	if err != nil {
+	if err := r.apply(ctx, policy, status, failuresOwner); err != nil || added == 0 {
 		return err
 	}
-	r.recordEvent(policy, condition)
-	ctrl.LoggerFrom(ctx).Error(errors.New(failure.Message), "evaluations of a policy failed", logPolicy, policy.Name, logReason, condition.Reason, "count", count)
+	r.recordEvent(policy, status.Conditions[0])
+	ctrl.LoggerFrom(ctx).Error(errors.New(failure.Message), "evaluations of a policy failed",
+		logPolicy, policy.Name, logReason, status.Conditions[0].Reason, "count", status.Failures.Count)
 	return nil
 }
 
-// reportQuarantine writes that a policy is in quarantine, so that every replica reads that
-// before it loads it, or that it is no more.
-func (r *reconciler) reportQuarantine(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result) error {
-	var now *v1alpha1.Quarantine
-	if result.Quarantine != "" {
-		now = &v1alpha1.Quarantine{
-			Digest: engine.FromObject(policy, r.options.Clock.Now()).Digest(), Message: model.Bound(result.Quarantine, model.MaxEventNote),
-		}
+// addFailures adds to a status, which has what is shown of earlier ones, those of this replica.
+func (r *reconciler) addFailures(status *v1alpha1.ExportPolicyStatus, policy *v1alpha1.ExportPolicy, last engine.Failure, count int64) {
+	condition := metav1.Condition{Type: v1alpha1.ConditionEvaluated, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluationFailed}
+	r.stamp(policy, &condition)
+	if status.Failures != nil {
+		count += status.Failures.Count
 	}
-	was := policy.Status.Quarantine
-	if isTemporary(result.Err) || (now == nil) == (was == nil) && (now == nil || now.Digest == was.Digest) {
+	if engine.IsExhausted(last.Message) {
+		condition.Reason = v1alpha1.ReasonResourceExhausted
+	}
+	condition.Message = model.Bound(fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, last.Object, last.Operation, last.Message), maxMessage)
+	status.Conditions = []metav1.Condition{condition}
+	status.Failures = &v1alpha1.Failures{Count: count, LastObject: last.Object, LastOperation: string(last.Operation), LastTime: r.now()}
+}
+
+// quarantine is why the policy is in quarantine; nil if it is not. While that is not known, it is
+// what is stored.
+func (r *reconciler) quarantine(policy *v1alpha1.ExportPolicy, result engine.Result) *v1alpha1.Quarantine {
+	switch {
+	case isTemporary(result.Err):
+		return policy.Status.Quarantine
+	case result.Quarantine == "":
 		return nil
 	}
-	if err := r.apply(ctx, policy, v1alpha1.ExportPolicyStatus{Quarantine: now}, quarantineOwner); !isOutdated(err) {
-		return err
+	return &v1alpha1.Quarantine{
+		Digest: engine.FromObject(policy, r.options.Clock.Now()).Digest(), Message: model.Bound(result.Quarantine, model.MaxEventNote),
 	}
-	return nil // the new version of the object comes
 }
 
-// forgetFailures removes from the status what failed in another generation of the
-// policy, or long ago.
-func (r *reconciler) forgetFailures(ctx context.Context, policy *v1alpha1.ExportPolicy) error {
-	stored := evaluated(policy)
-	if stored == nil || stored.ObservedGeneration == policy.Generation && r.forgottenIn(policy) > 0 {
-		return nil
-	}
-	if err := r.apply(ctx, policy, v1alpha1.ExportPolicyStatus{}, failuresOwner); !isOutdated(err) {
-		return err
-	}
-	return nil // the new version of the object comes
-}
-
-// nextForgotten is when the next failure is to be forgotten; 0 if there is none.
-func (r *reconciler) nextForgotten(policies []v1alpha1.ExportPolicy) (next time.Duration) {
-	for i := range policies {
-		next = earlier(next, max(r.forgottenIn(&policies[i]), 0))
-	}
-	return next
-}
-
+// forgottenIn is in how long the failures that are shown are to be forgotten; 0 if there are none.
 func (r *reconciler) forgottenIn(policy *v1alpha1.ExportPolicy) time.Duration {
 	if policy.Status.Failures == nil {
 		return 0
 	}
 	return policy.Status.Failures.LastTime.Add(failuresKept).Sub(r.options.Clock.Now())
-}
-
-func evaluated(policy *v1alpha1.ExportPolicy) *metav1.Condition {
-	return meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionEvaluated)
 }

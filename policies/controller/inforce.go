@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -31,21 +30,16 @@ const (
 	// often while one lags.
 	countInterval   = 10 * time.Second
 	recountInterval = 2 * time.Second
-	// ownInterval is when the leader counts again that has not stated yet what it enforces.
-	ownInterval = 200 * time.Millisecond
 	// reviewPatience is how long the status of the policies before is shown while exports
 	// are reviewed with those in use now; then it shows what was reviewed so far.
 	reviewPatience = time.Minute
-	// maxLagging is how many replicas a condition names, maxViolation the length of the
-	// message of a violation, in bytes.
-	maxLagging   = 3
-	maxViolation = 256
+	// maxLagging is how many replicas a condition names.
+	maxLagging = 3
 )
 
 // observed is what the leader knows beside the policies.
 type observed struct {
-	// replicas are nil if they could not be read, or not completely; problem says why, if
-	// that is not for a moment.
+	// replicas are nil if they could not be read, or not completely; problem says why.
 	replicas replicas.Statements
 	problem  error
 	// findings are nil if they are not complete: the stored ones stay.
@@ -60,21 +54,13 @@ type review struct {
 	since  time.Time
 }
 
-// observe reads what the replicas state and what audits found.
-func (r *reconciler) observe(ctx context.Context) (seen observed) {
-	if r.options.Replicas != nil {
-		seen.replicas, seen.problem = r.options.Replicas.Read(ctx)
+// observe reads what the replicas state and what audits found. unstated is why this replica could
+// not state what it enforces; nil if it did.
+func (r *reconciler) observe(ctx context.Context, unstated error) (seen observed) {
+	seen.problem = unstated
+	if r.options.Replicas != nil && unstated == nil {
 		seen.again = countInterval
-		if seen.replicas == nil {
-			seen.again = ownInterval
-		}
-		if seen.problem != nil {
-			seen.again = countInterval
-			if r.unread != seen.problem.Error() {
-				ctrl.LoggerFrom(ctx).Error(seen.problem, "cannot read which policies the replicas enforce")
-			}
-			r.unread = seen.problem.Error()
-		}
+		seen.replicas, seen.problem = r.options.Replicas.Read(ctx)
 	}
 	if r.options.Findings == nil {
 		return seen
@@ -131,10 +117,7 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 	switch {
 	case seen.replicas == nil:
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown
-		c.Message = "It is not known yet what the replicas enforce."
-		if seen.problem != nil {
-			c.Message = model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote)
-		}
+		c.Message = model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote)
 	case len(lagging) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+"."
 	default:
@@ -147,13 +130,4 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 func lags(status v1alpha1.ExportPolicyStatus) bool {
 	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionInForce)
 	return c != nil && (c.Reason == v1alpha1.ReasonReplicaLags || c.Reason == v1alpha1.ReasonReplicaUnknown)
-}
-
-// found is what audits found, for the status.
-func found(summary findings.Summary) (*int32, *v1alpha1.Violations) {
-	for i := range summary.Items {
-		item := &summary.Items[i]
-		item.Message = model.Bound(item.Message, maxViolation)
-	}
-	return ptr.To(int32(summary.Matched)), &v1alpha1.Violations{Total: int32(summary.Violations), Items: summary.Items}
 }

@@ -19,9 +19,7 @@ const maxPreview = 1200 * time.Millisecond
 
 // Policies has the policies in use; child.Client is one.
 type Policies interface {
-	// Check gives the error that loading a policy would give.
-	Check(policy engine.Policy) error
-	// Change is what storing a policy would do; it passed Check.
+	// Change is what storing a policy would do, or the error that loading it would give.
 	Change(ctx context.Context, policy engine.Policy) (preview.Change, error)
 }
 
@@ -39,19 +37,19 @@ func NewChecker(policies Policies, source preview.Source) *Checker {
 	return &Checker{policies: policies, source: source, running: make(chan struct{}, 1)}
 }
 
-// Check is nil for a policy that compiles. Otherwise the error has lines of
-// file:row:column and message, as in the condition Compiled.
-func (c *Checker) Check(policy *v1alpha1.ExportPolicy) error {
-	return c.policies.Check(engine.FromObject(policy, time.Now()))
-}
-
-// Preview is what storing the policy would do, as warnings; none if nothing. It takes
-// at most half of the time that is left until ctx ends. A warning says so if there is
-// no preview, or one of a part of the exports only. The policy must pass
-// Check. The warnings name exports of any namespace.
-func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []string {
-	none := func(why string, args ...any) []string {
-		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: ", policy.Name) + fmt.Sprintf(why, args...)}
+// Check is what storing the policy would do, as warnings; none if nothing. They take at most
+// half of the time that is left until ctx ends, and say so if there is no preview, or one of a
+// part of the exports only. They name exports of any namespace.
+//
+// The error is that of a policy that does not compile, in lines of file:row:column and message
+// as in the condition Compiled.
+func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) ([]string, error) {
+	change, err := c.policies.Change(ctx, engine.FromObject(policy, time.Now()))
+	if err != nil {
+		return nil, err
+	}
+	none := func(why any) ([]string, error) {
+		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: %v", policy.Name, why)}, nil
 	}
 	select {
 	case c.running <- struct{}{}:
@@ -59,29 +57,23 @@ func (c *Checker) Preview(ctx context.Context, policy *v1alpha1.ExportPolicy) []
 	default:
 		return none("another one is being made")
 	}
-	limit := maxPreview
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, time.Until(deadline)/2)
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, release := engine.ShareOf(ctx, 2)
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, maxPreview)
 	defer cancel()
-	report, err := c.run(ctx, policy)
+	report, err := c.run(ctx, change)
 	if err != nil {
-		return none("%v", err)
+		return none(err)
 	}
-	return report.Warnings(policy.Name)
+	return report.Warnings(policy.Name), nil
 }
 
 // run never panics, which would refuse the policy.
-func (c *Checker) run(ctx context.Context, policy *v1alpha1.ExportPolicy) (report preview.Report, err error) {
+func (c *Checker) run(ctx context.Context, change preview.Change) (report preview.Report, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it failed: %v", r)
 		}
 	}()
-	change, err := c.policies.Change(ctx, engine.FromObject(policy, time.Now()))
-	if err != nil {
-		return preview.Report{}, err
-	}
 	return preview.Run(ctx, change, c.source)
 }

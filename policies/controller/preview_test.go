@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -26,9 +27,9 @@ type exports struct {
 	reading func(ctx context.Context)
 }
 
-func (e exports) Exports(context.Context) (out []*mcsv1beta1.ServiceExport, err error) {
+func (e exports) Exports(context.Context) (out []mcsv1beta1.ServiceExport, err error) {
 	for i := range e.n {
-		out = append(out, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}})
+		out = append(out, mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("web-%d", i)}})
 	}
 	return out, nil
 }
@@ -45,13 +46,8 @@ func (exports) Imports(context.Context) ([]decision.ImportInput, error) { return
 // inProcess is an engine without a process of its own.
 type inProcess struct{ *engine.Engine }
 
-func (e inProcess) Check(policy engine.Policy) error {
-	_, err := e.With(policy)
-	return err
-}
-
 func (e inProcess) Change(_ context.Context, policy engine.Policy) (preview.Change, error) {
-	if !e.Loaded() {
+	if e.Digest() == "" {
 		return nil, engine.ErrNotLoaded
 	}
 	after, err := e.With(policy)
@@ -68,6 +64,16 @@ func previewer(t *testing.T, source exports) *Checker {
 	return NewChecker(inProcess{e}, source)
 }
 
+// checked is what storing a policy that compiles would do.
+func checked(ctx context.Context, t *testing.T, c *Checker, policy *v1alpha1.ExportPolicy) []string {
+	t.Helper()
+	would, err := c.Check(ctx, policy)
+	if err != nil {
+		t.Error(err)
+	}
+	return would
+}
+
 func denyingPolicy() *v1alpha1.ExportPolicy {
 	return &v1alpha1.ExportPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
@@ -78,7 +84,7 @@ func denyingPolicy() *v1alpha1.ExportPolicy {
 func TestPreviewSaysWhatAPolicyWouldDo(t *testing.T) {
 	p := previewer(t, exports{n: 3})
 	want := []string{"[p] would withdraw 3 of 3 exports: shop/web-0, shop/web-1, shop/web-2"}
-	if diff := cmp.Diff(want, p.Preview(t.Context(), denyingPolicy())); diff != "" {
+	if diff := cmp.Diff(want, checked(t.Context(), t, p, denyingPolicy())); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	digest := func(c *Checker) string { return c.policies.(inProcess).Digest() }
@@ -92,7 +98,7 @@ func TestAnExceptionThatIsOverExceptsNothingInAPreview(t *testing.T) {
 	policy.Spec.Exceptions = []v1alpha1.Exception{
 		{Namespace: "shop", Name: "web-0", Until: "2000-01-01", Reason: "over"}, {Namespace: "shop", Name: "web-1", Until: "2999-01-01", Reason: "old"},
 	}
-	warnings := previewer(t, exports{n: 2}).Preview(t.Context(), policy)
+	warnings := checked(t.Context(), t, previewer(t, exports{n: 2}), policy)
 	if diff := cmp.Diff([]string{"[p] would withdraw 1 of 2 exports: shop/web-0", "[p] would warn about 1 of 2 exports: shop/web-1"}, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
@@ -102,10 +108,10 @@ func TestOnePreviewIsMadeAtATime(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	p := previewer(t, exports{n: 1, reading: func(context.Context) { close(begun); <-release }})
 	first := make(chan []string)
-	go func() { first <- p.Preview(context.Background(), denyingPolicy()) }()
+	go func() { first <- checked(context.Background(), t, p, denyingPolicy()) }()
 	<-begun
 	want := []string{"[p] there is no preview of what it would do: another one is being made"}
-	if diff := cmp.Diff(want, p.Preview(t.Context(), denyingPolicy())); diff != "" {
+	if diff := cmp.Diff(want, checked(t.Context(), t, p, denyingPolicy())); diff != "" {
 		t.Errorf("the second (-want +got):\n%s", diff)
 	}
 	close(release)
@@ -113,7 +119,7 @@ func TestOnePreviewIsMadeAtATime(t *testing.T) {
 		t.Errorf("the first: %q", got)
 	}
 	p.source = exports{n: 1}
-	if got := p.Preview(t.Context(), denyingPolicy()); len(got) != 1 || !strings.HasPrefix(got[0], "[p] would withdraw") {
+	if got := checked(t.Context(), t, p, denyingPolicy()); len(got) != 1 || !strings.HasPrefix(got[0], "[p] would withdraw") {
 		t.Errorf("the third: %q", got)
 	}
 }
@@ -122,7 +128,7 @@ func TestAPreviewTakesAPartOfTheTimeOfTheRequest(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	start := time.Now()
-	got := previewer(t, exports{n: 3, reading: func(ctx context.Context) { <-ctx.Done() }}).Preview(ctx, denyingPolicy())
+	got := checked(ctx, t, previewer(t, exports{n: 3, reading: func(ctx context.Context) { <-ctx.Done() }}), denyingPolicy())
 	if took := time.Since(start); took > 1800*time.Millisecond || ctx.Err() != nil {
 		t.Errorf("it took %s", took)
 	}
@@ -135,7 +141,7 @@ func TestAPreviewTakesAPartOfTheTimeOfTheRequest(t *testing.T) {
 func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
 	p := previewer(t, exports{n: 1, reading: func(context.Context) { panic("no facts") }})
 	for range 2 { // the second shows that the first has ended
-		if diff := cmp.Diff([]string{"[p] there is no preview of what it would do: it failed: no facts"}, p.Preview(t.Context(), denyingPolicy())); diff != "" {
+		if diff := cmp.Diff([]string{"[p] there is no preview of what it would do: it failed: no facts"}, checked(t.Context(), t, p, denyingPolicy())); diff != "" {
 			t.Errorf("warnings (-want +got):\n%s", diff)
 		}
 	}
@@ -143,8 +149,7 @@ func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"[p] there is no preview of what it would do: policies are not loaded yet"}
-	if diff := cmp.Diff(want, NewChecker(inProcess{empty}, exports{}).Preview(t.Context(), denyingPolicy())); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
+	if _, err := NewChecker(inProcess{empty}, exports{}).Check(t.Context(), denyingPolicy()); !errors.Is(err, engine.ErrNotLoaded) {
+		t.Errorf("before policies are loaded: %v", err)
 	}
 }

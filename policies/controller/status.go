@@ -14,9 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -24,6 +26,9 @@ import (
 
 // maxMessage is the API server's limit on the message of a condition, in bytes.
 const maxMessage = 32768
+
+// maxOver is how many exceptions that are over a condition names.
+const maxOver = 5
 
 // report writes the status of a policy if it changed. It returns when to do so again,
 // because that is too early or a replica lags; zero for after the next event.
@@ -100,24 +105,28 @@ func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result,
 	}
 	status.Conditions = append(status.Conditions, ready(policy, status.Conditions, isTemporary(result.Err))...)
 	for i := range status.Conditions {
-		c := &status.Conditions[i]
-		if !c.LastTransitionTime.IsZero() {
-			continue // it is stored, and stays
-		}
-		c.ObservedGeneration = policy.Generation
-		// As the API server stores it, or the comparison would never be equal. A condition
-		// whose status stays keeps its time.
-		c.LastTransitionTime = metav1.NewTime(r.options.Clock.Now()).Rfc3339Copy()
-		if old := meta.FindStatusCondition(policy.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
-			c.LastTransitionTime = old.LastTransitionTime
+		if c := &status.Conditions[i]; c.LastTransitionTime.IsZero() { // else it is stored, and stays
+			r.stamp(policy, c)
 		}
 	}
 	status.Matched, status.Violations = policy.Status.Matched, policy.Status.Violations
 	if seen.findings != nil {
-		status.Matched, status.Violations = found(seen.findings.Of(policy.Name))
+		found := seen.findings.Of(policy.Name)
+		status.Matched, status.Violations = ptr.To(int32(found.Matched)), &v1alpha1.Violations{Total: int32(found.Violations), Items: found.Items}
 	}
 	return status
 }
+
+// stamp sets what a condition has beside its content. One whose status stays keeps its time.
+func (r *reconciler) stamp(policy *v1alpha1.ExportPolicy, c *metav1.Condition) {
+	c.ObservedGeneration, c.LastTransitionTime = policy.Generation, r.now()
+	if old := meta.FindStatusCondition(policy.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+}
+
+// now is the time as the API server stores it, or no comparison with what is stored would be equal.
+func (r *reconciler) now() metav1.Time { return metav1.NewTime(r.options.Clock.Now()).Rfc3339Copy() }
 
 // compiled is the condition Compiled. It names the exceptions that are over.
 func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Result) metav1.Condition {
@@ -145,6 +154,56 @@ func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Resul
 	}
 }
 
+// over says which exceptions are over, in a sentence after others; empty if none is.
+func over(exceptions []v1alpha1.Exception, now time.Time) string {
+	var names []string
+	for _, e := range exceptions {
+		if !engine.IsOver(e, now) {
+			continue
+		}
+		what := e.Namespace + "/" + e.Name
+		if e.Name == "" {
+			what = "all of " + e.Namespace
+		}
+		names = append(names, fmt.Sprintf("%s (until %s)", what, e.Until))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " Exceptions that are over: " + decision.Some(names, maxOver) + "."
+}
+
+// ready sums up Compiled and, if there is one, InForce: Ready has status and reason of the
+// first that is not True. Beside one that is not True stands Stalled, or Reconciling if the
+// policy need not change: if it could not be compiled for now, or a replica lags.
+//
+//	Compiled               InForce            Ready     beside it
+//	False                                     False     Stalled
+//	False, for now                            False     Reconciling
+//	True                   False or Unknown   the same  Reconciling
+//	True                   of another spec    Unknown   Reconciling
+//	True                   True, or none      True
+func ready(policy *v1alpha1.ExportPolicy, of []metav1.Condition, forNow bool) []metav1.Condition {
+	from := of[0]
+	if last := of[len(of)-1]; from.Status == metav1.ConditionTrue {
+		from = last
+	}
+	// InForce stays as it was stored while the replicas cannot be read.
+	if stored := from.ObservedGeneration; stored != 0 && stored != policy.Generation {
+		from = metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonReplicaUnknown, Message: "It is not known yet what the replicas enforce."}
+	}
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: from.Status, Reason: from.Reason, Message: model.Bound(from.Message, model.MaxEventNote)}
+	if c.Status == metav1.ConditionTrue {
+		return []metav1.Condition{c}
+	}
+	beside := c
+	beside.Type, beside.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
+	if of[0].Status == metav1.ConditionFalse && !forNow {
+		beside.Type = v1alpha1.ConditionStalled
+	}
+	return []metav1.Condition{c, beside}
+}
+
 // recordEvent records an event if the condition changed its status.
 func (r *reconciler) recordEvent(policy *v1alpha1.ExportPolicy, now metav1.Condition) {
 	old := meta.FindStatusCondition(policy.Status.Conditions, now.Type)
@@ -155,5 +214,5 @@ func (r *reconciler) recordEvent(policy *v1alpha1.ExportPolicy, now metav1.Condi
 	if now.Status != metav1.ConditionTrue {
 		kind = corev1.EventTypeWarning
 	}
-	r.options.Recorder.Eventf(policy, nil, kind, now.Reason, now.Type, "%s", model.Bound(now.Message, model.MaxEventNote))
+	r.recorder.Eventf(policy, nil, kind, now.Reason, now.Type, "%s", model.Bound(now.Message, model.MaxEventNote))
 }

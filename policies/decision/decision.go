@@ -11,6 +11,7 @@ package decision
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,6 +143,9 @@ type ImportedExport struct {
 	// Labels and Annotations are those that the exporter adds to the import.
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
+	// Tiers are those that the import has here if this export decides it: those of the
+	// ServiceImport, of the export, or of the Namespace; empty if there are none.
+	Tiers []string `json:"tiers"`
 }
 
 // UserInfo is the user who made the request.
@@ -235,6 +239,14 @@ type Verdict struct {
 	Excluded []string
 }
 
+// Size is about how much memory the violations and warnings take, in bytes.
+func (v Verdict) Size() (size int) {
+	for _, one := range slices.Concat(v.Violations, v.Warnings) {
+		size += one.Size()
+	}
+	return size
+}
+
 // Violation is one objection of one policy.
 type Violation struct {
 	// Policy is the name of the ExportPolicy.
@@ -258,6 +270,16 @@ type Violation struct {
 	// Exception is until when the violation is excepted, and why; empty unless
 	// Softening is ByException.
 	Exception string `json:"-"`
+}
+
+// Size is about how much memory it takes, in bytes.
+func (v Violation) Size() int {
+	const beside, forID = 200, 16 // what it takes beside its texts, and what an id does
+	size := beside + len(v.Field) + len(v.Message) + len(v.Remedy)
+	for _, id := range v.Clusters {
+		size += forID + len(id)
+	}
+	return size
 }
 
 // Softening is why a denial of a policy is only a warning.

@@ -39,7 +39,7 @@ func (e *Engine) Parse(file, text string) (*ast.Module, error) {
 // TestCompiler compiles a policy together with its tests: as the engine compiles the
 // policy, except that print works and that tests may read what they like.
 func (e *Engine) TestCompiler(stage v1alpha1.Stage) *ast.Compiler {
-	return e.compiler(cmp.Or(stage, v1alpha1.StageExport), e.sandbox.capabilities).WithEnablePrintStatements(true)
+	return e.compiler(cmp.Or(stage, v1alpha1.StageExport), e.capabilities).WithEnablePrintStatements(true)
 }
 
 // Surroundings are what a policy finds when it is tested: other modules, by file, and in data,

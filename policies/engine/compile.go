@@ -44,18 +44,12 @@ func (e *Engine) readModule(v *version) error {
 	if v.Name == "" {
 		return errors.New("the policy has no name")
 	}
-	if err := readable(v.file(), v.Module); err != nil {
-		return err
-	}
 	if v.Refused != "" {
 		return errors.New(v.Refused)
 	}
-	module, err := e.parse(v.file(), v.Module)
+	module, err := e.Parse(v.file(), v.Module)
 	if err != nil {
 		return err
-	}
-	if module == nil || module.Package == nil {
-		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", v.file(), packagePrefix)
 	}
 	v.module = module
 	if v.pkg, err = packageName(module.Package); err != nil {
@@ -72,7 +66,7 @@ func (e *Engine) readModule(v *version) error {
 	}
 	modules := map[string]*ast.Module{v.file(): module}
 	v.addTypes(modules)
-	compiler, err := e.compile(v.Stage, modules, e.sandbox.capabilities)
+	compiler, err := e.compile(v.Stage, modules, e.capabilities)
 	if err != nil {
 		return err
 	}
@@ -98,40 +92,37 @@ func readable(file, text string) error {
 
 // parse never panics: a panic of the parser becomes an error of the module.
 func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%s:1:1: the parser failed: %v", file, r)
-		}
-	}()
+	defer recovered(&err, file+":1:1: the parser failed")
 	// ParseModule has no option for this limit.
-	_, _, deep := ast.NewParser().WithFilename(file).WithReader(strings.NewReader(text)).WithCapabilities(e.sandbox.capabilities).
+	_, _, deep := ast.NewParser().WithFilename(file).WithReader(strings.NewReader(text)).WithCapabilities(e.capabilities).
 		WithRegoVersion(ast.RegoV1).WithMaxRecursionDepth(maxRecursion).Parse()
 	if len(deep) > 0 {
 		return nil, describe(file, deep)
 	}
 	module, err = ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
-		Capabilities:      e.sandbox.capabilities,
+		Capabilities:      e.capabilities,
 		ProcessAnnotation: true,
 		RegoVersion:       ast.RegoV1,
 	})
 	if err != nil {
 		return nil, describe(file, err)
 	}
-	if module != nil {
-		for _, annotations := range module.Annotations {
-			annotations.Schemas = nil // an author cannot say what input is
-		}
+	for _, annotations := range module.Annotations {
+		annotations.Schemas = nil // an author cannot say what input is
 	}
 	return module, nil
 }
 
+// recovered makes a panic an error. It is to be deferred.
+func recovered(err *error, what string) {
+	if r := recover(); r != nil {
+		*err = fmt.Errorf("%s: %v", what, r)
+	}
+}
+
 // compile compiles modules of one stage together with the library.
 func (e *Engine) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, capabilities *ast.Capabilities) (compiler *ast.Compiler, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("the compiler failed: %v", r)
-		}
-	}()
+	defer recovered(&err, "the compiler failed")
 	all := maps.Clone(e.library[stage])
 	maps.Copy(all, modules)
 	compiler = e.compiler(stage, capabilities)
@@ -146,7 +137,7 @@ func (e *Engine) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, c
 func (e *Engine) compiler(stage v1alpha1.Stage, capabilities *ast.Capabilities) *ast.Compiler {
 	return ast.NewCompiler().
 		WithCapabilities(capabilities).
-		WithSchemas(e.sandbox.schemas[stage]).
+		WithSchemas(e.schemas[stage]).
 		WithUseTypeCheckAnnotations(true). // those of addTypes
 		WithStrict(true).
 		WithDefaultRegoVersion(ast.RegoV1)
@@ -203,12 +194,12 @@ func reason(policy string, module *ast.Module) (string, error) {
 		}
 		return word, nil
 	}
-	return camelCase(policy), nil
+	return ReasonOf(policy), nil
 }
 
-// camelCase is no-external-name as NoExternalName. A name that begins with a digit,
-// which a reason cannot, gets a prefix.
-func camelCase(name string) string {
+// ReasonOf is the reason of a policy whose METADATA has none: NoExternalName of
+// no-external-name. A name that begins with a digit, which a reason cannot, gets a prefix.
+func ReasonOf(name string) string {
 	var b strings.Builder
 	for _, part := range strings.FieldsFunc(name, func(r rune) bool { return r == '-' || r == '.' }) {
 		b.WriteString(strings.ToUpper(part[:1]) + part[1:])

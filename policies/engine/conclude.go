@@ -109,3 +109,20 @@ func isNoWorse(now, was decision.Violation) bool {
 	}
 	return len(now.Clusters) > 0 && !slices.ContainsFunc(now.Clusters, func(id string) bool { return !slices.Contains(was.Clusters, id) })
 }
+
+// exclude limits a denial in an audit to the clusters that its violations name, if
+// every one names some: only these lose the export.
+func exclude(verdict *decision.Verdict, operation decision.Operation) {
+	if operation != decision.Audit || verdict.Outcome != decision.Denied {
+		return
+	}
+	var excluded []string
+	for _, v := range verdict.Violations {
+		if len(v.Clusters) == 0 {
+			return
+		}
+		excluded = append(excluded, v.Clusters...)
+	}
+	slices.Sort(excluded)
+	verdict.Outcome, verdict.Excluded = decision.Allowed, slices.Compact(excluded)
+}

@@ -166,7 +166,6 @@ func TestAnExceptionThatNobodyCouldReviewIsRefused(t *testing.T) {
 		"without an end":   {v1alpha1.Exception{Namespace: "shop", Reason: "r"}, `spec.exceptions[0].until: "" is no date; expected the last day of the exception, such as 2027-01-31`},
 		"until no day":     {v1alpha1.Exception{Namespace: "shop", Reason: "r", Until: "2027-02-30"}, `spec.exceptions[0].until: "2027-02-30" is no date; expected the last day of the exception, such as 2027-01-31`},
 		"without a reason": {v1alpha1.Exception{Namespace: "shop", Until: "2027-01-31", Reason: " "}, "spec.exceptions[0].reason: it is empty; expected why there is an exception"},
-		"of no namespace":  {v1alpha1.Exception{Until: "2027-01-31", Reason: "r"}, "spec.exceptions[0].namespace: it is empty; expected the namespace of the export"},
 		"that is fine":     {v1alpha1.Exception{Namespace: "shop", Until: "2027-01-31", Reason: "r"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -48,28 +48,31 @@ const compileTime = time.Second
 type Options struct {
 	// Library is the Rego that policies may import, by file name, in packages
 	// below comity.lib. policies.Library() when nil.
-	Library map[string]string
+	Library map[string]string `json:"-"`
 	// Timeout bounds one evaluation. DefaultTimeout when 0.
 	Timeout time.Duration
 	// Watch is called before one policy is compiled, or evaluated, and what it returns after
 	// that, with the time that it may take: OPA's compiler and some of its builtins do not
 	// stop by themselves. The name is empty for several policies. Nobody is when nil.
-	Watch func(policy string, limit time.Duration) (stop func())
+	Watch func(policy string, limit time.Duration) (stop func()) `json:"-"`
 	// Apart has each policy evaluated by itself in any case, and not only if they fail together.
 	Apart bool
 	// Required are the names of policies that must exist. One that is not in the list
 	// that was loaded makes every export NotEvaluated, by its name.
 	Required []string
 	// Registerer takes the metrics of one Engine; none does when nil.
-	Registerer prometheus.Registerer
+	Registerer prometheus.Registerer `json:"-"`
 }
 
 // Engine holds the policies in use. All methods are safe for concurrent use.
 type Engine struct {
-	// library is what policies of each stage may use, librarySum the digest of it.
+	// library is what policies of each stage may use, librarySum the digest of it, and schemas
+	// what input is there.
 	library    map[v1alpha1.Stage]map[string]*ast.Module
 	librarySum string
-	sandbox    sandbox
+	schemas    map[v1alpha1.Stage]*ast.SchemaSet
+	// capabilities are what a policy may call; together adds what the generated module needs.
+	capabilities, together *ast.Capabilities
 	// opts are those of New, with defaults.
 	opts Options
 	// terms are those that evaluations share.
@@ -96,9 +99,10 @@ func New(opts Options) (*Engine, error) {
 		opts.Watch = func(string, time.Duration) func() { return func() {} }
 	}
 	e := &Engine{
-		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library),
-		sandbox: newSandbox(), opts: opts, terms: lru.New(maxTerms),
+		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library), schemas: map[v1alpha1.Stage]*ast.SchemaSet{},
+		capabilities: capabilities(), together: capabilities(), opts: opts, terms: lru.New(maxTerms),
 	}
+	e.together.Builtins = append(e.together.Builtins, asked)
 	e.Front = Front{NewRecords(opts.Registerer), Writer{}, func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation) {
 		return e.EvaluateSubject(ctx, on, nil)
 	}}
@@ -118,17 +122,15 @@ func (e *Engine) readLibrary(library map[string]string) error {
 		}
 		whole["comity/"+file] = module
 	}
-	for _, stage := range stages() {
-		e.library[stage] = libraryOf(stage, whole)
-		if _, err := e.compile(stage, nil, e.sandbox.capabilities); err != nil {
+	for _, stage := range stages {
+		e.library[stage], e.schemas[stage] = libraryOf(stage, whole), ast.NewSchemaSet()
+		e.schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
+		if _, err := e.compile(stage, nil, e.capabilities); err != nil {
 			return err
 		}
 	}
 	return nil
 }
-
-// Loaded reports whether policies, or an empty list of them, were loaded.
-func (e *Engine) Loaded() bool { return e.current.Load() != nil }
 
 // Digest names the set of policies in use; empty until the first Load. Two
 // engines with equal digests answer alike.
@@ -167,8 +169,11 @@ func (e *Engine) Load(list []Policy) []Result {
 	refuseRepetitions(versions)
 	versions = e.swap(e.addMissing(versions))
 	e.list = slices.Clone(list)
-	e.Keep(versionsOf(versions))
-
+	digests := make(map[string]string, len(versions))
+	for _, v := range versions {
+		digests[v.Name] = v.digest
+	}
+	e.Keep(digests)
 	results := make([]Result, len(list))
 	for i := range list {
 		v := versions[i]
@@ -209,15 +214,6 @@ func (e *Engine) swap(versions []*version) []*version {
 	return versions
 }
 
-// versionsOf are the digests of policies by name.
-func versionsOf(versions []*version) map[string]string {
-	all := make(map[string]string, len(versions))
-	for _, v := range versions {
-		all[v.Name] = v.digest
-	}
-	return all
-}
-
 // refuseRepetitions makes every version unusable whose name or package an earlier
 // one has.
 func refuseRepetitions(versions []*version) {
@@ -232,14 +228,10 @@ func refuseRepetitions(versions []*version) {
 			continue
 		}
 		if holder := packages[v.pkg]; holder != nil {
-			versions[i] = v.unusable(samePackage(v, holder))
+			versions[i] = v.unusable(fmt.Errorf("%s: package %s%s is that of policy %s already; expected a package of its own for each policy",
+				place(v.module.Package.Location), packagePrefix, v.pkg, holder.Name))
 			continue
 		}
 		packages[v.pkg] = v
 	}
-}
-
-func samePackage(v, holder *version) error {
-	return fmt.Errorf("%s: package %s%s is that of policy %s already; expected a package of its own for each policy",
-		v.location(), packagePrefix, v.pkg, holder.Name)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -22,7 +23,7 @@ import (
 // without a warning: there is a policy with stage Import, or nothing was loaded yet.
 func (e *Engine) HasImportPolicies() bool {
 	snap := e.current.Load()
-	return snap == nil || len(snap.imports.order) > 0 || len(snap.imports.blocking) > 0
+	return snap == nil || len(snap.imports.usable) > 0 || len(snap.imports.blocking) > 0
 }
 
 // Front has subjects evaluated, and records the results.
@@ -106,9 +107,8 @@ type deciding struct {
 // concerned are the policies to evaluate, in a fixed order: those that match, can be
 // evaluated with what is known, and whose answer may have an effect.
 func (s *snapshot) concerned(on *Subject) []*version {
-	list := make([]*version, 0, len(s.order))
-	for _, pkg := range s.order {
-		v := s.byPackage[pkg]
+	list := make([]*version, 0, len(s.usable))
+	for _, v := range s.usable {
 		silent := v.Enforcement == v1alpha1.Audit && on.Operation != decision.Audit
 		if !silent && on.matches(v) && on.unknown(v) == "" {
 			list = append(list, v)
@@ -144,7 +144,7 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 	for i, v := range policies {
 		begin := time.Now()
 		alone, err := patiently(ctx, on, func() ([]answer, error) {
-			ctx, cancel := shareOf(ctx, len(policies)-i)
+			ctx, cancel := ShareOf(ctx, len(policies)-i)
 			defer cancel()
 			return d.run(ctx, v.Name, input, policies[i:i+1])
 		})
@@ -156,8 +156,8 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 	return answers, nil
 }
 
-// shareOf is ctx for one of the policies that are left: they share its time.
-func shareOf(ctx context.Context, left int) (context.Context, context.CancelFunc) {
+// ShareOf is ctx for one of several that share the time that is left.
+func ShareOf(ctx context.Context, left int) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return ctx, func() {}
@@ -199,8 +199,7 @@ func (s *snapshot) block(verdict *decision.Verdict, on *Subject, answers []answe
 				fail(v, v.problem())
 			}
 		}
-		for _, pkg := range s.order {
-			v := s.byPackage[pkg]
+		for _, v := range s.usable {
 			if why := on.unknown(v); why != "" && v.Enforcement == v1alpha1.Deny && on.matches(v) {
 				problems = append(problems, why)
 			}
@@ -251,16 +250,13 @@ type answer struct {
 
 // read reads ["<package>", deny, warn] of every policy that was evaluated.
 func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
-	given, ok := value.(interface {
-		Len() int
-		Iter(func(*ast.Term) error) error
-	})
-	if !ok || given.Len() != len(at.policies) {
+	given := value.(ast.Set)
+	if given.Len() != len(at.policies) {
 		return nil, fmt.Errorf("%d policies were evaluated, and not every one gave an answer", len(at.policies))
 	}
 	end := time.Now()
 	answers := make([]answer, 0, given.Len())
-	err := given.Iter(func(term *ast.Term) error {
+	given.Foreach(func(term *ast.Term) {
 		triple := term.Value.(*ast.Array) // as snapshot.answers writes it; a panic is an error of the evaluation
 		a := answer{policy: at.policies[string(triple.Elem(0).Value.(ast.String))]}
 		a.took = at.took(a.policy, end)
@@ -269,13 +265,13 @@ func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
 		a.warn, other = a.policy.violations(warnSet, triple.Elem(2))
 		a.err = cmp.Or(a.err, other)
 		answers = append(answers, a)
-		return nil
 	})
-	return answers, err
+	return answers, nil
 }
 
-// maxEntries is how many entries deny or warn may have.
-const maxEntries = 1000
+// maxEntries is how many entries deny or warn may have, and maxAnswer how much memory they may
+// take in all, in bytes: the agent has that of several evaluations at once.
+const maxEntries, maxAnswer = 1000, 1 << 20
 
 // violations reads one set of {msg, field, remedy, clusters}.
 func (v *version) violations(name string, term *ast.Term) (violations []decision.Violation, err error) {
@@ -283,10 +279,14 @@ func (v *version) violations(name string, term *ast.Term) (violations []decision
 	if len(items) > maxEntries {
 		return nil, fmt.Errorf("%s contains %d entries; expected at most %d", name, len(items), maxEntries)
 	}
+	size := 0
 	for _, item := range items {
 		violation, problem := v.violation(item)
 		if problem != "" {
 			return nil, fmt.Errorf("%s contains %s; %s", name, decision.Shown(problem, maxText), v.expectedEntry())
+		}
+		if size += violation.Size(); size > maxAnswer {
+			return nil, fmt.Errorf("%s contains entries of more than %d KiB; expected fewer, or shorter ones", name, maxAnswer>>10)
 		}
 		violations = append(violations, violation)
 	}
@@ -330,6 +330,30 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 		return violation, "an object whose clusters " + problem
 	}
 	return violation, ""
+}
+
+// clusters reads the clusters to which an entry is limited, sorted, each once; nil if
+// given is nil. An empty list is a problem, too: it would mean that nobody is refused.
+func clusters(given *ast.Term) (ids []string, problem string) {
+	if given == nil {
+		return nil, ""
+	}
+	list, ok := given.Value.(*ast.Array)
+	if !ok {
+		return nil, fmt.Sprintf("is %s", given)
+	}
+	if list.Len() == 0 {
+		return nil, "is an empty list"
+	}
+	for i := range list.Len() {
+		id, ok := list.Elem(i).Value.(ast.String)
+		if !ok || len(validation.IsDNS1123Label(string(id))) > 0 {
+			return nil, fmt.Sprintf("has the element %s", list.Elem(i))
+		}
+		ids = append(ids, string(id))
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), ""
 }
 
 // sorted sorts by policy, field and message, and removes repetitions.

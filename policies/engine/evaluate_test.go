@@ -29,7 +29,7 @@ func TestNothingLoadedYetIsNoPermission(t *testing.T) {
 	if diff := cmp.Diff(want, e.Evaluate(t.Context(), request())); diff != "" {
 		t.Error(diff)
 	}
-	if e.Loaded() {
+	if e.Digest() != "" {
 		t.Error("the engine is loaded before Load")
 	}
 }
@@ -37,8 +37,8 @@ func TestNothingLoadedYetIsNoPermission(t *testing.T) {
 func TestNoPoliciesAllowEverything(t *testing.T) {
 	e := loaded(t, engine.Options{})
 	verdict := e.Evaluate(t.Context(), request())
-	if verdict.Outcome != decision.Allowed || verdict.Digest == "" || !e.Loaded() {
-		t.Errorf("got %+v, loaded %t", verdict, e.Loaded())
+	if verdict.Outcome != decision.Allowed || verdict.Digest == "" || e.Digest() == "" {
+		t.Errorf("got %+v, digest %q", verdict, e.Digest())
 	}
 }
 
@@ -176,6 +176,10 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			`to_number(input.object.metadata.name) > 1`,
 			"policy faulty: faulty.rego:4:2: to_number",
 		},
+		"a builtin that repeats what it was given": {
+			`to_number("` + strings.Repeat("x", 100_000) + `") > 1`,
+			"policy faulty: faulty.rego:4:2: to_number",
+		},
 		"a rule with two values": {
 			`data.comity.policies.faulty.two == 1` + "\n}\n\ntwo := x if {\n\tsome x in [1, 2]",
 			"policy faulty: faulty.rego:7:1:",
@@ -204,6 +208,14 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			"true\n}\n\ndeny contains {\"msg\": \"no\", \"clusters\": x} if {\n\tx := json.unmarshal(`[\"b\", 7]`)",
 			`policy faulty: deny contains an object whose clusters has the element 7; expected objects`,
 		},
+		"a cluster that is none by its name": {
+			"true\n}\n\ndeny contains {\"msg\": \"no\", \"clusters\": [\"\\u001b[2J\"]} if {\n\ttrue",
+			`policy faulty: deny contains an object whose clusters has the element "\x1b[2J"; expected objects`,
+		},
+		"messages of megabytes": {
+			"true\n}\n\ndeny contains {\"msg\": sprintf(\"%d" + strings.Repeat("x", 4000) + "\", [n])} if {\n\tsome n in numbers.range(1, 900)",
+			`policy faulty: deny contains entries of more than 1024 KiB; expected fewer, or shorter ones`,
+		},
 		"clusters that are no list": {
 			"true\n}\n\ndeny contains {\"msg\": \"no\", \"clusters\": x} if {\n\tx := json.unmarshal(`\"b\"`)",
 			`policy faulty: deny contains an object whose clusters is "b"; expected objects`,
@@ -220,6 +232,9 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			verdict := e.Evaluate(t.Context(), request())
 			if verdict.Outcome != decision.NotEvaluated || !strings.HasPrefix(verdict.Problem, test.problem) {
 				t.Errorf("got %+v\nexpected NotEvaluated, %q...", verdict, test.problem)
+			}
+			if len(verdict.Problem) > 8<<10 {
+				t.Errorf("the problem has %d bytes", len(verdict.Problem))
 			}
 			if diff := cmp.Diff([]string{"faulty"}, verdict.Failed); diff != "" {
 				t.Errorf("the cause (-want +got):\n%s", diff)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
@@ -25,17 +24,11 @@ const maxExplained = 10_000
 // for one evaluation.
 func Explain(ctx context.Context) (context.Context, func() []string) {
 	e := &explainer{seen: map[string]bool{}}
-	return context.WithValue(ctx, explainKey{}, e), func() []string {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return slices.Clone(e.lines)
-	}
+	return context.WithValue(ctx, explainKey{}, e), func() []string { return e.lines }
 }
 
-// explainer is OPA's tracer. An evaluation that does not stop still calls it when nobody
-// waits any more.
+// explainer is OPA's tracer.
 type explainer struct {
-	mu    sync.Mutex
 	lines []string
 	seen  map[string]bool
 }
@@ -48,10 +41,7 @@ func (*explainer) Config() topdown.TraceConfig { return topdown.TraceConfig{Plug
 
 // TraceEvent implements topdown.QueryTracer.
 func (e *explainer) TraceEvent(event topdown.Event) {
-	line := explained(event)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if line != "" && !e.seen[line] && len(e.lines) < maxExplained {
+	if line := explained(event); line != "" && !e.seen[line] && len(e.lines) < maxExplained {
 		e.seen[line] = true
 		e.lines = append(e.lines, line)
 	}

@@ -19,9 +19,7 @@ import (
 )
 
 // stages are what a policy can decide on.
-func stages() []v1alpha1.Stage {
-	return []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport}
-}
+var stages = []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport}
 
 // inputSchema is the JSON Schema of input at a stage.
 func inputSchema(stage v1alpha1.Stage) (schema map[string]any) {
@@ -51,7 +49,7 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 		}
 		name, _, _ := strings.Cut(rest, ".")
 		name, _, _ = strings.Cut(name, "[")
-		for _, other := range stages() {
+		for _, other := range stages {
 			if other != stage && !slices.Contains(fields, name) && slices.Contains(fieldsOf(other), name) {
 				err.Message += fmt.Sprintf("; a policy with stage %s can read input.%s; input.%s is for policies with stage %s",
 					stage, strings.Join(fields, ", input."), name, other)
@@ -66,7 +64,7 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 func libraryOf(stage v1alpha1.Stage, whole map[string]*ast.Module) map[string]*ast.Module {
 	out := maps.Clone(whole)
 	maps.DeleteFunc(out, func(file string, _ *ast.Module) bool {
-		return slices.ContainsFunc(stages(), func(other v1alpha1.Stage) bool {
+		return slices.ContainsFunc(stages, func(other v1alpha1.Stage) bool {
 			return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
 		})
 	})
@@ -98,6 +96,20 @@ func inputPaths(rules []*ast.Rule) map[string]*ast.Location {
 		})
 	}
 	return paths
+}
+
+// needsWhole reports whether rules, which were compiled, may do with input as a whole what
+// an input that is converted bit by bit does not support: give it to another rule or
+// to a builtin, which may write it as JSON, or replace a part of it by `with`.
+func needsWhole(rules []*ast.Rule, reads map[string]*ast.Location) bool {
+	_, whole := reads[anyField]
+	for _, rule := range rules {
+		ast.WalkExprs(rule, func(expr *ast.Expr) bool {
+			whole = whole || len(expr.With) > 0
+			return false
+		})
+	}
+	return whole
 }
 
 // element is the name at a position of a reference; anyField if there is none.

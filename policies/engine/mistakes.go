@@ -127,7 +127,8 @@ func worded(e *ast.Error) string {
 	return Renamed(line)
 }
 
-// Renamed is a message without the names that OPA's compiler gave to what has none.
+// Renamed is a message without the names that OPA's compiler gave to what has none, and cut: it may
+// repeat what a builtin was given.
 func Renamed(message string) string {
-	return decision.Shown(internal.ReplaceAllString(message, "a value"), 0)
+	return decision.Shown(internal.ReplaceAllString(message, "a value"), maxText)
 }

@@ -27,32 +27,31 @@ const (
 	schemaField     = "spec.parametersSchema"
 )
 
-// parameters are spec.parameters with the defaults of the schema. Without a schema
+// readParams reads spec.parameters, with the defaults of the schema. Without a schema
 // any object is accepted. An error names each field that is wrong, one a line.
-func parameters(text, schemaText []byte) (map[string]any, *schema.Structural, error) {
-	params := map[string]any{}
-	if !isNothing(text) {
-		if err := json.UnmarshalCaseSensitivePreserveInts(text, &params); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w; expected an object", parametersField, err)
+func (v *version) readParams() (err error) {
+	v.params = map[string]any{}
+	if !isNothing(v.Params) {
+		if err := json.UnmarshalCaseSensitivePreserveInts(v.Params, &v.params); err != nil {
+			return fmt.Errorf("%s: %w; expected an object", parametersField, err)
 		}
 	}
-	if isNothing(schemaText) {
-		return params, nil, nil
+	if isNothing(v.ParametersSchema) {
+		return nil
 	}
-	s, err := parseSchema(schemaText)
-	if err != nil {
-		return nil, nil, err
+	if v.schema, err = parseSchema(v.ParametersSchema); err != nil {
+		return err
 	}
-	defaulting.Default(params, s)
-	errs := unknown(parametersField, params, s)
+	defaulting.Default(v.params, v.schema)
+	errs := unknown(parametersField, v.params, v.schema)
 	// Without the formats that Kubernetes knows: a schema of parameters needs none.
-	result := validate.NewSchemaValidator(s.ToKubeOpenAPI(), nil, parametersField, strfmt.NewFormats()).Validate(params)
+	result := validate.NewSchemaValidator(v.schema.ToKubeOpenAPI(), nil, parametersField, strfmt.NewFormats()).Validate(v.params)
 	errs = append(errs, result.Errors...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	if len(errs) > maxErrors {
 		errs = append(errs[:maxErrors], fmt.Errorf("and %d more", len(errs)-maxErrors))
 	}
-	return params, s, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // parseSchema reads a structural schema, as that of a CustomResourceDefinition.

@@ -54,6 +54,32 @@ type Policy struct {
 	Refused string `json:",omitempty"`
 }
 
+// FromObject is an ExportPolicy as the engine takes it at a time: with the exceptions
+// that are in force then.
+func FromObject(object *v1alpha1.ExportPolicy, now time.Time) Policy {
+	spec := &object.Spec
+	p := Policy{
+		Name:        object.Name,
+		Module:      spec.Rego,
+		Stage:       spec.Stage,
+		Enforcement: spec.Enforcement,
+		Existing:    spec.Existing,
+		Match:       spec.Match,
+		// Those that are over are left out, so that a policy is loaded again when one ends.
+		Exceptions: slices.DeleteFunc(slices.Clone(spec.Exceptions), func(e v1alpha1.Exception) bool { return IsOver(e, now) }),
+	}
+	if spec.Parameters != nil {
+		p.Params = spec.Parameters.Raw
+	}
+	if spec.ParametersSchema != nil {
+		p.ParametersSchema = spec.ParametersSchema.Raw
+	}
+	if spec.Grace != nil {
+		p.Grace = spec.Grace.Duration
+	}
+	return p
+}
+
 // Result is the result of loading one policy.
 type Result struct {
 	Name string
@@ -130,15 +156,12 @@ type version struct {
 	digest     string // empty with an error
 }
 
-// location is that of the module's package clause.
-func (v *version) location() string { return place(v.module.Package.Location) }
-
 // version compiles the policy, alone with the library. With an error, what was read
 // before it is set: a match that cannot be read selects every export.
 func (e *Engine) version(p Policy) (*version, error) {
 	defer e.opts.Watch(p.Name, compileTime)()
 	v := &version{Policy: p, source: p.source(), digest: p.digest(e.librarySum)}
-	return v, cmp.Or(v.readEnums(), v.readMatch(), v.checkGrace(), v.checkExceptions(), v.readParams(), e.readModule(v))
+	return v, cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), e.readModule(v))
 }
 
 // unusable is the version as one that is not used because of err. It still knows
@@ -213,20 +236,10 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
-func (v *version) checkGrace() error {
-	if v.Grace < 0 {
-		return fmt.Errorf("spec.grace: %s is negative; expected a duration such as 10m", v.Grace)
-	}
-	return nil
-}
-
-// checkExceptions refuses what nobody could review later.
+// checkExceptions refuses what nobody could review later, and the definition lets pass.
 func (v *version) checkExceptions() error {
 	for i, e := range v.Exceptions {
 		at := fmt.Sprintf("spec.exceptions[%d]", i)
-		if e.Namespace == "" {
-			return fmt.Errorf("%s.namespace: it is empty; expected the namespace of the export", at)
-		}
 		if _, ok := EndOf(e); !ok {
 			return fmt.Errorf("%s.until: %q is no date; expected the last day of the exception, such as 2027-01-31", at, e.Until)
 		}
@@ -237,6 +250,20 @@ func (v *version) checkExceptions() error {
 	return nil
 }
 
+// IsOver reports whether the last day of an exception has passed. One whose date
+// cannot be read is not over: the policy is refused because of it.
+func IsOver(e v1alpha1.Exception, now time.Time) bool {
+	end, ok := EndOf(e)
+	return ok && !now.Before(end)
+}
+
+// EndOf is the end of the last day of an exception, in UTC; false if its date cannot
+// be read.
+func EndOf(e v1alpha1.Exception) (time.Time, bool) {
+	day, err := time.Parse(time.DateOnly, e.Until)
+	return day.AddDate(0, 0, 1), err == nil
+}
+
 // exception says until when and why an export is excepted; false if it is not.
 func (v *version) exception(namespace, name string) (string, bool) {
 	for _, e := range v.Exceptions {
@@ -245,9 +272,4 @@ func (v *version) exception(namespace, name string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-func (v *version) readParams() (err error) {
-	v.params, v.schema, err = parameters(v.Params, v.ParametersSchema)
-	return err
 }

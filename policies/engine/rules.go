@@ -4,6 +4,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,7 +75,7 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 				return false
 			}
 			location := placeOf(ref, rule.Location)
-			errs = append(errs, v.checkRef(ref, location, defaulted[name]), v.checkLibraryRef(compiler, ref, location))
+			errs = append(errs, v.checkRef(compiler, ref, location, defaulted[name]))
 			return false
 		})
 	}
@@ -105,11 +106,17 @@ func reachable(compiler *ast.Compiler, from []*ast.Rule) (rules []*ast.Rule) {
 	return rules
 }
 
-// checkRef checks a reference into data.
-func (v *version) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) error {
-	own := mustPath(paramsPath + "." + v.pkg)
+// checkRef checks a reference into data. What the library does not have at this stage would be
+// undefined, which counts as no objection.
+func (v *version) checkRef(compiler *ast.Compiler, ref ast.Ref, location *ast.Location, defaulted bool) error {
+	own, library := mustPath(paramsPath+"."+v.pkg), mustPath(libraryPath)
 	switch {
-	case ref.HasPrefix(v.module.Package.Path), ref.HasPrefix(mustPath(libraryPath)):
+	case ref.HasPrefix(v.module.Package.Path), ref.Equal(library):
+		return nil
+	case ref.HasPrefix(library):
+		if _, named := ref[len(library)].Value.(ast.String); named && len(compiler.GetRulesWithPrefix(ref[:len(library)+1])) == 0 {
+			return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, v.Stage)
+		}
 		return nil
 	case !ref.HasPrefix(own):
 		return fmt.Errorf("%s: %s is not this policy's to read; expected data.%s, data.%s or the policy's own rules",
@@ -132,19 +139,6 @@ func (v *version) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) 
 	return nil
 }
 
-// checkLibraryRef refuses a reference to what the library does not have at this stage:
-// it would be undefined, which counts as no objection.
-func (v *version) checkLibraryRef(compiler *ast.Compiler, ref ast.Ref, location *ast.Location) error {
-	library := mustPath(libraryPath)
-	if !ref.HasPrefix(library) || len(ref) == len(library) {
-		return nil
-	}
-	if _, named := ref[len(library)].Value.(ast.String); !named || len(compiler.GetRulesWithPrefix(ref[:len(library)+1])) > 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, v.Stage)
-}
-
 // mustPath is data.<dotted path>; the paths are constants and identifiers.
 func mustPath(dotted string) ast.Ref { return ast.MustParseRef("data." + dotted) }
 
@@ -160,4 +154,52 @@ func joinUnique(errs []error) error {
 		unique = append(unique, errors.New(Renamed(err.Error())))
 	}
 	return errors.Join(unique...)
+}
+
+// operationField says whether there is a request at all.
+const operationField = "operation"
+
+// absentInAudits are the fields of input that only a request has.
+var absentInAudits = []string{"userInfo", "oldObject"}
+
+// checkAudit refuses a module that reads what only a request has, and nowhere asks
+// whether there is one. It would admit a request because of who makes it, say, and
+// withdraw the export a moment later, when it is evaluated again without a user.
+// Reading the operation in any rule is enough, also by way of the library.
+func checkAudit(v *version, rules []*ast.Rule) error {
+	fields := map[string]*ast.Location{}
+	for path, location := range v.reads {
+		name, _, _ := strings.Cut(path, ".")
+		if before := fields[name]; before == nil || location.Compare(before) < 0 {
+			fields[name] = location
+		}
+	}
+	if _, whole := v.reads[anyField]; whole {
+		addStrings(fields, rules)
+	}
+	if fields[operationField] != nil {
+		return nil
+	}
+	var errs []error
+	for _, field := range absentInAudits {
+		if location := fields[field]; location != nil {
+			errs = append(errs, fmt.Errorf("%s: input.%s is absent when a stored export is evaluated again (an audit), so a rule that needs it would withdraw "+
+				"what it has admitted, and no rule reads input.operation; expected input.operation != \"AUDIT\" in the rules that are for requests only",
+				place(location), field))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addStrings adds every string in the rules: where they use input as a whole, as in
+// object.get(input, "userInfo", {}), each may be the name of a field.
+func addStrings(fields map[string]*ast.Location, rules []*ast.Rule) {
+	for _, rule := range rules {
+		ast.WalkTerms(rule, func(term *ast.Term) bool {
+			if name, is := term.Value.(ast.String); is && fields[string(name)] == nil {
+				fields[string(name)] = cmp.Or(position(term), rule.Location)
+			}
+			return false
+		})
+	}
 }

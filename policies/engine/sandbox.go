@@ -8,30 +8,7 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/types"
-
-	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
-
-// sandbox is what a policy may call and what it may expect of input.
-type sandbox struct {
-	// capabilities are those of a policy; together adds what the generated
-	// module needs, which no policy may call.
-	capabilities *ast.Capabilities
-	together     *ast.Capabilities
-	// schemas are what input is, by the stage of a policy.
-	schemas map[v1alpha1.Stage]*ast.SchemaSet
-}
-
-func newSandbox() sandbox {
-	schemas := map[v1alpha1.Stage]*ast.SchemaSet{}
-	for _, stage := range stages() {
-		schemas[stage] = ast.NewSchemaSet()
-		schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
-	}
-	together := capabilities()
-	together.Builtins = append(together.Builtins, asked)
-	return sandbox{capabilities: capabilities(), together: together, schemas: schemas}
-}
 
 // removed are the builtins that a policy may not call, with why, and what to use instead: those
 // that use the network or differ from one call to the next, so that all replicas give the same

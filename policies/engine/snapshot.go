@@ -15,7 +15,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	opametrics "github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/rego"
-	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/open-policy-agent/opa/v1/topdown"
 
@@ -29,15 +28,12 @@ type snapshot struct {
 	versions map[string]*version
 	// blocking are the policies whose exports cannot be evaluated, sorted by name.
 	blocking []*version
-	// byPackage finds a policy that can be used by the last element of its package;
-	// order are these packages, sorted.
-	byPackage map[string]*version
-	order     []string
-	digest    string
+	// usable are the policies that can be used, sorted by package.
+	usable []*version
+	digest string
 	// whole: a policy needs all of the input.
 	whole bool
-	// query is for the policies that match, everyQuery for when all do.
-	query, everyQuery rego.PreparedEvalQuery
+	query rego.PreparedEvalQuery
 	// imports are the policies with stage Import; this has those with stage Export.
 	imports *snapshot
 }
@@ -59,7 +55,7 @@ func newSnapshots(versions []*version) *snapshot {
 
 // newSnapshot sorts the versions of a stage by whether they can be used.
 func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
-	snap := &snapshot{versions: map[string]*version{}, byPackage: map[string]*version{}, digest: digestOf(versions)}
+	snap := &snapshot{versions: map[string]*version{}, digest: digestOf(versions)}
 	for _, v := range versions {
 		if v.err == nil || snap.versions[v.Name] == nil {
 			snap.versions[v.Name] = v
@@ -67,14 +63,13 @@ func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
 		switch {
 		case !v.isOf(stage):
 		case v.err == nil:
-			snap.byPackage[v.pkg] = v
-			snap.order = append(snap.order, v.pkg)
+			snap.usable = append(snap.usable, v)
 			snap.whole = snap.whole || v.whole
 		case v.blocks():
 			snap.blocking = append(snap.blocking, v)
 		}
 	}
-	slices.Sort(snap.order)
+	slices.SortFunc(snap.usable, func(a, b *version) int { return cmp.Compare(a.pkg, b.pkg) })
 	slices.SortFunc(snap.blocking, func(a, b *version) int { return cmp.Compare(a.Name, b.Name) })
 	return snap
 }
@@ -103,27 +98,21 @@ func (v *version) errText() string {
 //	answers contains ["<package>", <deny>, <warn>] if comity.asked("<package>")
 //
 // so that one query evaluates all of them, each only if it matches the export, and
-// a policy without an answer differs from one without an objection. Usually all match.
-// Then one rule does the same with a third fewer allocations:
-//
-//	every_answer := [["<package>", <deny>, <warn>], …] if { comity.asked("<package>"); … }
+// a policy without an answer differs from one without an objection.
 const (
-	answersFile      = "comity/engine.rego"
-	answersModule    = "package comity.engine\n\n"
-	answersQuery     = "data.comity.engine.answers"
-	everyAnswerQuery = "data.comity.engine.every_answer"
+	answersFile   = "comity/engine.rego"
+	answersModule = "package comity.engine\n\n"
+	answersQuery  = "data.comity.engine.answers"
 )
 
 // answers is the text of the generated module.
 func (s *snapshot) answers() string {
-	var each, elements, body strings.Builder
-	for i, pkg := range s.order {
-		deny, warn := s.byPackage[pkg].set(denySet), s.byPackage[pkg].set(warnSet)
-		fmt.Fprintf(&each, "answers contains [%q, %s, %s] if comity.asked(%[1]q)\n\n", pkg, deny, warn)
-		fmt.Fprintf(&elements, "[%q, deny_%d, warn_%[2]d], ", pkg, i)
-		fmt.Fprintf(&body, "\tcomity.asked(%q)\n\tdeny_%d := %s\n\twarn_%[2]d := %[4]s\n", pkg, i, deny, warn)
+	var b strings.Builder
+	b.WriteString(answersModule)
+	for _, v := range s.usable {
+		fmt.Fprintf(&b, "answers contains [%q, %s, %s] if comity.asked(%[1]q)\n\n", v.pkg, v.set(denySet), v.set(warnSet))
 	}
-	return fmt.Sprintf("%s%severy_answer := [%s] if {\n%s}\n", answersModule, each.String(), elements.String(), body.String())
+	return b.String()
 }
 
 // build compiles the versions that can be used into one prepared query for each stage.
@@ -135,13 +124,12 @@ func (e *Engine) build(versions []*version) (*snapshot, error) {
 
 // prepare compiles what is evaluated together.
 func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
-	if len(snap.order) == 0 {
+	if len(snap.usable) == 0 {
 		return nil
 	}
 	modules := map[string]*ast.Module{}
 	params := map[string]any{}
-	for _, pkg := range snap.order {
-		v := snap.byPackage[pkg]
+	for _, v := range snap.usable {
 		modules[v.file()] = v.module
 		params[v.pkg] = v.params
 	}
@@ -150,7 +138,7 @@ func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
 		return err
 	}
 	modules[answersFile] = answers
-	compiler, err := e.compile(stage, modules, e.sandbox.together)
+	compiler, err := e.compile(stage, modules, e.together)
 	if err != nil {
 		return err
 	}
@@ -160,10 +148,15 @@ func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
 		// every evaluation.
 		inmem.OptReturnASTValuesOnRead(true),
 	)
-	if snap.query, err = prepareQuery(answersQuery, compiler, store); err != nil {
-		return err
-	}
-	snap.everyQuery, err = prepareQuery(everyAnswerQuery, compiler, store)
+	snap.query, err = rego.New(
+		rego.Query(answersQuery),
+		rego.Compiler(compiler),
+		rego.Store(store),
+		rego.StrictBuiltinErrors(true),
+		rego.Function1(&rego.Function{Name: asked.Name, Decl: asked.Decl, Nondeterministic: true}, askedFunc),
+		// The answer stays a term.
+		rego.GenerateJSON(func(term *ast.Term, _ *rego.EvalContext) (any, error) { return term, nil }),
+	).PrepareForEval(context.Background())
 	return err
 }
 
@@ -173,18 +166,6 @@ func (v *version) set(name string) string {
 		return "set()"
 	}
 	return "data." + packagePrefix + v.pkg + "." + name
-}
-
-func prepareQuery(query string, compiler *ast.Compiler, store storage.Store) (rego.PreparedEvalQuery, error) {
-	return rego.New(
-		rego.Query(query),
-		rego.Compiler(compiler),
-		rego.Store(store),
-		rego.StrictBuiltinErrors(true),
-		rego.Function1(&rego.Function{Name: asked.Name, Decl: asked.Decl, Nondeterministic: true}, askedFunc),
-		// The answer stays a term.
-		rego.GenerateJSON(func(term *ast.Term, _ *rego.EvalContext) (any, error) { return term, nil }),
-	).PrepareForEval(context.Background())
 }
 
 // progress is that of one evaluation. It is passed in the context.
@@ -232,20 +213,12 @@ var withoutMetrics = rego.EvalMetrics(opametrics.NoOp())
 
 // evaluate evaluates the query until ctx ends.
 func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) (answers []answer, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			answers, err = nil, fmt.Errorf("the evaluation failed: %v", r)
-		}
-	}()
+	defer recovered(&err, "the evaluation failed")
 	cancel := topdown.NewCancel()
 	stop := context.AfterFunc(ctx, cancel.Cancel)
 	defer stop()
-	query := s.query
-	if len(at.policies) == len(s.order) {
-		query = s.everyQuery
-	}
 	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
-	results, err := query.Eval(context.WithValue(ctx, progressKey{}, at), options...)
+	results, err := s.query.Eval(context.WithValue(ctx, progressKey{}, at), options...)
 	switch {
 	case topdown.IsCancel(err):
 		return nil, errTooSlow

@@ -12,6 +12,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/lru"
+	"sigs.k8s.io/json"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -121,16 +122,22 @@ func (s *Subject) read(terms *lru.Cache) error {
 			continue
 		}
 		var err error
+		kept := terms
+		if len(text) > maxObject && part != partDestinations && part != partPeers { // which grow with the clusters alone
+			kept = nil
+		}
 		switch part {
 		case partObject, partOldObject, partExport:
-			fields[partNames[part]] = plain(text)
+			var object map[string]any
+			err = json.UnmarshalCaseSensitivePreserveInts(text, &object)
+			fields[partNames[part]] = object
 		case partRest:
 			var object ast.Value
-			if object, err = termOf(terms, text); err == nil {
+			if object, err = termOf(kept, text); err == nil {
 				object.(ast.Object).Foreach(func(name, value *ast.Term) { fields[string(name.Value.(ast.String))] = value.Value })
 			}
 		default:
-			fields[partNames[part]], err = termOf(terms, text)
+			fields[partNames[part]], err = termOf(kept, text)
 		}
 		if err != nil {
 			return fmt.Errorf("read the input: %w", err)
@@ -152,9 +159,9 @@ func (s *Subject) value(whole bool) (ast.Value, error) {
 const (
 	// maxTerms is how many terms are kept. Those of 50 peers in one namespace take some 60 kB.
 	maxTerms = 1024
-	// maxObject is the size of the largest object that is kept, in bytes of protobuf:
+	// maxObject is the size of the largest object that is kept, in bytes of protobuf or JSON:
 	// whoever may write Services must not fill the memory with annotations.
-	maxObject = 4 << 10
+	maxObject = 2 << 10
 )
 
 // termOf is the term of JSON. It never changes, so evaluations share it.

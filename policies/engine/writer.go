@@ -78,7 +78,7 @@ func (w Writer) Import(in decision.ImportInput) (*Subject, error) {
 		s.Stands = decision.ByImported
 	}
 	in.Source.Labels = notNilMap(in.Source.Labels)
-	in.Export.Ports = notNil(in.Export.Ports)
+	in.Export.Ports, in.Export.Tiers = notNil(in.Export.Ports), notNil(in.Export.Tiers)
 	in.Export.Labels, in.Export.Annotations = notNilMap(in.Export.Labels), notNilMap(in.Export.Annotations)
 	var texts [parts][]byte
 	var errs [parts]error
@@ -190,4 +190,30 @@ func destinationsValue(destinations any) any {
 func namespaceValue(n decision.PeerNamespace) decision.PeerNamespace {
 	n.Labels = notNilMap(n.Labels)
 	return n
+}
+
+func withoutManagedFields[T any, P interface {
+	*T
+	metav1.Object
+}](object P) P {
+	if object == nil || len(object.GetManagedFields()) == 0 {
+		return object
+	}
+	shallow := *object
+	P(&shallow).SetManagedFields(nil)
+	return &shallow
+}
+
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func notNilMap(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
 }

@@ -14,13 +14,15 @@ package comity.policies.export_scope
 
 import data.comity.lib
 
+# Rules of other files come last: the input alone excludes most exports, at less cost.
+
 deny contains {
 	"msg": sprintf("the scope of this export cannot be read: %s", [input.scope.problem]),
 	"field": lib.export_to,
 	"remedy": sprintf("Name clusters separated by commas (known here: %s), or remove the annotation to export to every cluster.", [lib.list(known)]),
 } if {
-	lib.about_export
 	input.scope.problem != ""
+	lib.about_export
 }
 
 deny contains {
@@ -28,8 +30,8 @@ deny contains {
 	"field": lib.namespace_export_to,
 	"remedy": "Correct the annotation of the Namespace, or remove it to set no limit.",
 } if {
-	lib.about_export
 	input.namespaceScope.problem != ""
+	lib.about_export
 }
 
 deny contains {
@@ -37,8 +39,8 @@ deny contains {
 	"field": lib.export_to,
 	"remedy": sprintf("Remove %q from the list; without the annotation the export goes to every other cluster.", [input.cluster]),
 } if {
-	narrowed
 	input.cluster in input.scope.clusters
+	narrowed
 }
 
 # One violation for each cluster: an update that removes one of two makes nothing worse.
@@ -47,10 +49,10 @@ deny contains {
 	"field": lib.export_to,
 	"remedy": sprintf("Correct the list (known clusters: %s), or join the cluster first.", [lib.list(known)]),
 } if {
-	narrowed
 	some id in input.scope.clusters
 	id != input.cluster
 	not input.peers[id]
+	narrowed
 }
 
 deny contains {
@@ -62,11 +64,11 @@ deny contains {
 	"field": lib.export_to,
 	"remedy": sprintf("Remove %s from the list, or have the limit of the namespace widened (%s).", [id, lib.namespace_export_to]),
 } if {
-	narrowed
-	not input.namespaceScope.problem
 	some id in input.scope.clusters
+	not input.namespaceScope.problem
 	not lib.within(input.namespaceScope, id)
 	input.peers[id] # another rule refuses the others
+	narrowed
 }
 
 # narrowed: the export names clusters.

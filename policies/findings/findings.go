@@ -22,8 +22,9 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// MaxItems is how many violations a Summary lists.
-const MaxItems = 20
+// MaxItems is how many violations a Summary lists, and maxMessage the length of the message of
+// one, in bytes.
+const MaxItems, maxMessage = 20, 256
 
 // Summary is what is known of one policy.
 type Summary struct {
@@ -106,10 +107,9 @@ func (f *Findings) ForgetImports(key types.NamespacedName, except ...string) {
 func (f *Findings) Changed() <-chan struct{} { return f.changed }
 
 // Of is what is known of a policy, by the name of the ExportPolicy.
-func (f *Findings) Of(name string) Summary {
+func (f *Findings) Of(name string) (summary Summary) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	summary := Summary{}
 	for key, of := range f.subjects {
 		for cluster, found := range of {
 			if slices.Contains(found.matched, name) {
@@ -131,10 +131,9 @@ func (f *Findings) Of(name string) Summary {
 // Retain drops the exports that do not exist, and reports whether every one that does
 // was reviewed with the policies of this digest.
 func (f *Findings) Retain(exports []types.NamespacedName, digest string) (complete bool) {
-	exist := sets.New(exports...)
+	exist, reviewed := sets.New(exports...), 0
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	reviewed := 0
 	for key, of := range f.subjects {
 		found, known := of[""]
 		switch {
@@ -175,7 +174,7 @@ func violated(verdict decision.Verdict) map[string]string {
 	messages := map[string]string{}
 	for _, v := range slices.Concat(verdict.Violations, softened) {
 		if _, has := messages[v.Policy]; !has {
-			messages[v.Policy] = v.Description()
+			messages[v.Policy] = decision.Shown(v.Description(), maxMessage)
 		}
 	}
 	return messages

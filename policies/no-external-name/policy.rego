@@ -18,7 +18,7 @@ deny contains {
 	"remedy": "Export a Service of type ClusterIP, NodePort or LoadBalancer (a headless one, too), or change the type of this one first.",
 } if {
 	input.subject == "ServiceExport"
-	external_name
+	input.service.spec.type == "ExternalName"
 }
 
 deny contains {
@@ -27,9 +27,7 @@ deny contains {
 	"remedy": sprintf("Keep the type, or delete ServiceExport %s first.", [service]),
 } if {
 	input.subject == "Service"
-	external_name
+	input.service.spec.type == "ExternalName"
 }
-
-external_name if input.service.spec.type == "ExternalName"
 
 service := sprintf("%s/%s", [input.object.metadata.namespace, input.object.metadata.name])

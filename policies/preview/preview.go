@@ -25,7 +25,7 @@ import (
 // Source has what is stored.
 type Source interface {
 	// Exports lists the ServiceExports of this cluster, in any order.
-	Exports(ctx context.Context) ([]*mcsv1beta1.ServiceExport, error)
+	Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error)
 	// Input is what an audit of one of them is evaluated with.
 	Input(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error)
 	// Imports lists what this cluster imports, or may import, from each other cluster,
@@ -74,8 +74,8 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("list the ServiceExports: %w", err)
 	}
-	exports = slices.DeleteFunc(exports, func(e *mcsv1beta1.ServiceExport) bool { return e.DeletionTimestamp != nil })
-	slices.SortFunc(exports, func(a, b *mcsv1beta1.ServiceExport) int {
+	exports = slices.DeleteFunc(exports, func(e mcsv1beta1.ServiceExport) bool { return e.DeletionTimestamp != nil })
+	slices.SortFunc(exports, func(a, b mcsv1beta1.ServiceExport) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	imports, err := source.Imports(ctx)
@@ -86,54 +86,37 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 		return cmp.Or(cmp.Compare(a.Export.Namespace, b.Export.Namespace), cmp.Compare(a.Export.Name, b.Export.Name), cmp.Compare(a.Source.Cluster, b.Source.Cluster))
 	})
 	writer := engine.NewWriter()
-	report := Report{Exports: newPart(change, v1alpha1.StageExport, len(exports)), Imports: newPart(change, v1alpha1.StageImport, len(imports))}
-	report.Exports.run(ctx, change, func(i int) (object, error) {
-		on := Effect{Namespace: exports[i].Namespace, Name: exports[i].Name}
-		in, err := source.Input(ctx, exports[i])
-		if err != nil {
-			return object{}, err
-		}
-		subject, err := writer.Export(in)
-		return object{on: on, subject: subject, stands: in.Published, to: audienceOf(in)}, err
-	})
-	report.Imports.run(ctx, change, func(i int) (object, error) {
-		in := imports[i]
-		on := Effect{Namespace: in.Export.Namespace, Name: in.Export.Name, Cluster: in.Source.Cluster}
-		subject, err := writer.Import(in)
-		return object{on: on, subject: subject, stands: in.Imported}, err
-	})
-	return report, nil
+	return Report{
+		Exports: run(ctx, change, v1alpha1.StageExport, len(exports), func(i int) (on *engine.Subject, to decision.Audience, _ error) {
+			in, err := source.Input(ctx, &exports[i])
+			if err == nil {
+				on, err = writer.Export(in)
+			}
+			return on, audienceOf(in), err
+		}),
+		Imports: run(ctx, change, v1alpha1.StageImport, len(imports), func(i int) (on *engine.Subject, to decision.Audience, err error) {
+			on, err = writer.Import(imports[i])
+			return on, to, err
+		}),
+	}, nil
 }
 
-// object is an export or an import.
-type object struct {
-	on      Effect // without a kind
-	subject *engine.Subject
-	// stands is true if it is published or imported now.
-	stands bool
-	to     decision.Audience
-}
-
-// newPart has objects of a stage. If no policy of the stage changes, nothing of them does,
-// and they need not be looked at.
-func newPart(change Change, stage v1alpha1.Stage, total int) Part {
+// run looks at each object of a stage, until ctx ends. If no policy of the stage changes, nothing
+// of them does, and they need not be looked at.
+func run(ctx context.Context, change Change, stage v1alpha1.Stage, total int, read func(i int) (*engine.Subject, decision.Audience, error)) (p Part) {
 	differs, is := change.Stage(stage)
 	if !differs {
 		return Part{Total: total, Looked: total}
 	}
-	return Part{Total: total, Counted: is}
-}
-
-// run looks at each object that is left, until ctx ends.
-func (p *Part) run(ctx context.Context, change Change, read func(i int) (object, error)) {
-	for p.Looked < p.Total && ctx.Err() == nil {
-		one, err := read(p.Looked)
+	p = Part{Total: total, Counted: is}
+	for p.Looked < total && ctx.Err() == nil {
+		on, to, err := read(p.Looked)
 		var found engine.Comparison
 		if err == nil {
-			found, err = change.Compare(ctx, one.subject)
+			found, err = change.Compare(ctx, on)
 		}
 		if ctx.Err() != nil {
-			return // what was read or decided last may be incomplete
+			break // what was read or decided last may be incomplete
 		}
 		p.Looked++
 		if err != nil {
@@ -144,9 +127,10 @@ func (p *Part) run(ctx context.Context, change Change, read func(i int) (object,
 		if found.Matches {
 			p.Matched++
 		}
-		if effect, ok := effectOf(found.Before, found.After, one.stands, one.to); found.Differs && ok {
-			effect.Namespace, effect.Name, effect.Cluster = one.on.Namespace, one.on.Name, one.on.Cluster
+		if effect, ok := effectOf(found.Before, found.After, on.Stands != decision.NotSoftened, to); found.Differs && ok {
+			effect.Namespace, effect.Name, effect.Cluster = on.Namespace, on.Name, on.Cluster
 			p.Effects = append(p.Effects, effect)
 		}
 	}
+	return p
 }

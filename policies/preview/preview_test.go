@@ -28,9 +28,9 @@ type shelf struct {
 	dying  string
 }
 
-func (s shelf) Exports(context.Context) (out []*mcsv1beta1.ServiceExport, err error) {
+func (s shelf) Exports(context.Context) (out []mcsv1beta1.ServiceExport, err error) {
 	for _, name := range s.names {
-		export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		export := mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 		if name == s.dying {
 			export.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}
@@ -113,7 +113,7 @@ func (shelf) Imports(context.Context) ([]decision.ImportInput, error) { return n
 
 type noShelf struct{ shelf }
 
-func (noShelf) Exports(context.Context) ([]*mcsv1beta1.ServiceExport, error) {
+func (noShelf) Exports(context.Context) ([]mcsv1beta1.ServiceExport, error) {
 	return nil, errors.New("forbidden")
 }
 

@@ -67,8 +67,11 @@ func (w world) Imports(context.Context) ([]decision.ImportInput, error) {
 	return slices.Clone(w.imports), nil
 }
 
-func (w world) Exports(context.Context) ([]*mcsv1beta1.ServiceExport, error) {
-	return slices.Clone(w.exports), nil
+func (w world) Exports(context.Context) (all []mcsv1beta1.ServiceExport, _ error) {
+	for _, export := range w.exports {
+		all = append(all, *export)
+	}
+	return all, nil
 }
 
 func (w world) Input(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {

@@ -112,7 +112,7 @@ func (g group) sentence(words words, looked, size int) string {
 		Warn:     wouldWarn + "%s",
 	}[g.kind], count)
 	if g.grace > 0 {
-		text += " after " + duration(g.grace)
+		text += " after " + withoutZero.Replace(g.grace.String())
 	}
 	return text + ": " + g.names(size-len(text)-len(": "))
 }
@@ -141,14 +141,5 @@ func (g group) names(size int) string {
 	return shown
 }
 
-// duration is a duration without units that are zero, as 10m.
-func duration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
-}
+// withoutZero leaves out the units of a duration that are zero: 10m of 10m0s.
+var withoutZero = strings.NewReplacer("h0m0s", "h", "m0s", "m")

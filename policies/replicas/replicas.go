@@ -7,7 +7,7 @@
 // A replica states that in an annotation of one Lease, which all replicas share, and
 // renews it. It removes the annotation when it ends; one that was not renewed counts no
 // more, and the leader removes it later. The package takes digests and compares them; it
-// knows nothing else of policies.
+// knows nothing else of policies, and has no timer: whoever loads policies calls it.
 //
 // The agent needs get and patch on the Lease, and create on leases where it does not
 // exist.
@@ -23,10 +23,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,14 +41,12 @@ const (
 	// the renewal, a space, and the short digests, sorted and separated by commas.
 	annotationPrefix = "replica.comity.dev/"
 	// renewInterval is how often an unchanged statement is renewed, and freshFor how long
-	// one counts: a renewal may fail twice.
+	// one counts: a renewal may fail for a while.
 	renewInterval = 20 * time.Second
 	freshFor      = 70 * time.Second
 	// forgetAfter is when the leader removes the statement of a replica that is gone.
 	forgetAfter = 10 * time.Minute
-	// retryInterval is how soon a write that failed is tried again, and removeTimeout
-	// bounds the last one.
-	retryInterval = 2 * time.Second
+	// removeTimeout bounds the last write.
 	removeTimeout = 2 * time.Second
 	// maxName is the limit of Kubernetes on the name of an annotation.
 	maxName = 63
@@ -65,9 +61,8 @@ type Options struct {
 	// Reader reads without a cache, because nothing else watches Leases.
 	Reader client.Reader
 	Writer client.Writer
-	Log    logr.Logger
 	// Clock is the real one when nil.
-	Clock clock.WithTicker
+	Clock clock.PassiveClock
 }
 
 // notInNames are characters that the name of an annotation cannot have.
@@ -83,14 +78,11 @@ func Name(host string, port int) string {
 }
 
 // Replicas states what this replica enforces, and reads what the others do. Add it to
-// the manager. All methods may be called from any goroutine.
+// the manager. State and Read are for one goroutine.
 type Replicas struct {
 	options Options
-	changed chan struct{} // holds one element after a change
-
-	mu      sync.Mutex
 	digests string // as the Lease has them
-	known   bool   // false until the first State
+	renewed time.Time
 }
 
 // New returns Replicas that state nothing.
@@ -98,26 +90,25 @@ func New(o Options) *Replicas {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
-	return &Replicas{options: o, changed: make(chan struct{}, 1)}
+	return &Replicas{options: o}
 }
 
-// State is what this replica enforces from now on: the digests of policies by name.
-func (r *Replicas) State(policies map[string]string) {
+// State states what this replica enforces: the digests of policies by name. It writes that
+// if it changed or is to be renewed, and returns when to call it again.
+func (r *Replicas) State(ctx context.Context, policies map[string]string) (again time.Duration, _ error) {
 	all := sets.New[string]()
 	for name, digest := range policies {
 		all.Insert(short(name, digest))
 	}
-	digests := strings.Join(sets.List(all), ",")
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.known && r.digests == digests {
-		return
+	digests, now := strings.Join(sets.List(all), ","), r.options.Clock.Now()
+	if left := renewInterval - now.Sub(r.renewed); r.digests == digests && left > 0 && left <= renewInterval {
+		return left, nil
 	}
-	r.digests, r.known = digests, true
-	select {
-	case r.changed <- struct{}{}:
-	default:
+	if err := r.write(ctx, now.UTC().Format(time.RFC3339)+" "+digests); err != nil {
+		return 0, err
 	}
+	r.digests, r.renewed = digests, now
+	return renewInterval, nil
 }
 
 // short identifies one state of one policy in few characters.
@@ -130,64 +121,28 @@ func short(policy, digest string) string {
 // what it enforces.
 func (*Replicas) NeedLeaderElection() bool { return false }
 
-// Start implements manager.Runnable: it states what State was given, from its first call
-// on, until ctx ends.
+// Start implements manager.Runnable: it removes the statement of this replica when ctx ends.
+// One that cannot be removed counts no more soon.
 func (r *Replicas) Start(ctx context.Context) error {
-	ticker := r.options.Clock.NewTicker(renewInterval)
-	defer ticker.Stop()
-	defer r.remove()
-	said := ""
-	for {
-		retry := (<-chan time.Time)(nil)
-		switch err := r.renew(ctx); {
-		case err == nil:
-			said = ""
-		case ctx.Err() == nil:
-			retry = r.options.Clock.After(retryInterval)
-			if err.Error() != said {
-				said = err.Error()
-				r.options.Log.Error(err, "cannot state which policies this replica enforces, retrying", "namespace", r.options.Namespace, "name", LeaseName)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		case <-r.changed:
-		case <-retry:
-		}
-	}
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+	defer cancel()
+	_ = r.patch(ctx, map[string]*string{r.options.Name: nil})
+	return nil
 }
 
-// renew writes the statement of this replica; nothing before there is one.
-func (r *Replicas) renew(ctx context.Context) error {
-	r.mu.Lock()
-	digests, known := r.digests, r.known
-	r.mu.Unlock()
-	if !known {
-		return nil
-	}
-	value := r.options.Clock.Now().UTC().Format(time.RFC3339) + " " + digests
-	err := r.patch(ctx, map[string]*string{r.options.Name: &value})
+// write writes the statement of this replica.
+func (r *Replicas) write(ctx context.Context, statement string) error {
+	err := r.patch(ctx, map[string]*string{r.options.Name: &statement})
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	lease := r.lease()
-	lease.Annotations = map[string]string{annotationPrefix + r.options.Name: value}
+	lease.Annotations = map[string]string{annotationPrefix + r.options.Name: statement}
 	if err := r.options.Writer.Create(ctx, lease); err != nil {
 		return fmt.Errorf("create Lease %s/%s: %w", lease.Namespace, lease.Name, err)
 	}
 	return nil
-}
-
-// remove removes the statement of this replica, which ends. One that cannot be removed
-// counts no more soon.
-func (r *Replicas) remove() {
-	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
-	defer cancel()
-	if err := r.patch(ctx, map[string]*string{r.options.Name: nil}); client.IgnoreNotFound(err) != nil {
-		r.options.Log.V(1).Info("the statement of this replica stays until it expires", "error", err)
-	}
 }
 
 // patch sets the annotations of replicas by name; nil removes one.
@@ -215,13 +170,10 @@ func (r *Replicas) lease() *coordinationv1.Lease {
 type Statements map[string]sets.Set[string]
 
 // Read reads what the replicas state, and removes what replicas stated that are long
-// gone. It is for the leader, and nil as long as its own statement is not written: right
-// after a start, or a change, the count would be wrong.
+// gone. It is for the leader, after State: otherwise the count would be wrong.
 func (r *Replicas) Read(ctx context.Context) (Statements, error) {
 	lease := r.lease()
-	if err := r.options.Reader.Get(ctx, client.ObjectKeyFromObject(lease), lease); apierrors.IsNotFound(err) {
-		return nil, nil
-	} else if err != nil {
+	if err := r.options.Reader.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
 		return nil, fmt.Errorf("read Lease %s/%s: %w", r.options.Namespace, LeaseName, err)
 	}
 	now, statements, gone := r.options.Clock.Now(), Statements{}, map[string]*string{}
@@ -244,17 +196,7 @@ func (r *Replicas) Read(ctx context.Context) (Statements, error) {
 			return nil, err
 		}
 	}
-	if _, own, _ := strings.Cut(lease.Annotations[annotationPrefix+r.options.Name], " "); !r.isStated(own) {
-		return nil, nil
-	}
 	return statements, nil
-}
-
-// isStated reports whether digests, as the Lease has them, are what this replica states.
-func (r *Replicas) isStated(digests string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.known && digests == r.digests
 }
 
 // Lagging are the replicas that do not enforce a policy of this name and digest, sorted.

@@ -5,12 +5,11 @@ package replicas_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -33,84 +32,71 @@ func newWorld(t *testing.T) *world {
 	return &world{t, fake.NewClientBuilder().Build(), clocktesting.NewFakeClock(noon)}
 }
 
-// start runs a replica until the test ends, or stop is called.
-func (w *world) start(name string) (r *replicas.Replicas, stop func()) {
+// replica states what it enforces: digests of policies by name.
+func (w *world) replica(name string) (r *replicas.Replicas, state func(enforced map[string]string)) {
 	r = replicas.New(replicas.Options{Namespace: "comity-system", Name: name, Reader: w.api, Writer: w.api, Clock: w.clock})
-	ctx, cancel := context.WithCancel(w.t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = r.Start(ctx)
-	}()
-	stop = func() { cancel(); <-ended }
-	w.t.Cleanup(stop)
-	return r, stop
+	return r, func(enforced map[string]string) {
+		w.t.Helper()
+		if again, err := r.State(w.t.Context(), enforced); again <= 0 || err != nil {
+			w.t.Fatalf("again after %v, %v", again, err)
+		}
+	}
 }
 
-// count is how many replicas run, and which of them lag.
-type count struct {
-	Total   int
-	Lagging []string
-}
-
-// await waits until a replica reads a count of a policy.
-func (w *world) await(r *replicas.Replicas, digest string, want count) {
+// counts requires that a replica counts so many that run, and those that lag.
+func (w *world) counts(r *replicas.Replicas, digest string, total int, lagging ...string) {
 	w.t.Helper()
-	var last count
-	deadline := time.After(10 * time.Second)
-	for {
-		statements, err := r.Read(w.t.Context())
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if last = (count{len(statements), statements.Lagging("owner", digest)}); cmp.Equal(want, last, cmpopts.EquateEmpty()) {
-			return
-		}
-		select {
-		case <-deadline:
-			w.t.Fatalf("(-want +got):\n%s", cmp.Diff(want, last))
-		case <-time.After(5 * time.Millisecond):
-		}
+	statements, err := r.Read(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if got := statements.Lagging("owner", digest); len(statements) != total || !slices.Equal(got, lagging) {
+		w.t.Errorf("%d replicas, of which %v lag; want %d and %v", len(statements), got, total, lagging)
 	}
 }
 
 func TestReplicasThatEnforceAPolicyAreCounted(t *testing.T) {
 	w := newWorld(t)
-	a, _ := w.start("comity-a")
-	if statements, err := a.Read(t.Context()); statements != nil || err != nil {
-		t.Errorf("before the first load it counts %v, %v", statements, err)
+	a, stateA := w.replica("comity-a")
+	if _, err := a.Read(t.Context()); err == nil {
+		t.Error("before any replica states what it enforces there is something to read")
 	}
-	a.State(map[string]string{"owner": "v1", "other": "v7"})
-	w.await(a, "v1", count{Total: 1})
+	stateA(map[string]string{"owner": "v1", "other": "v7"})
+	w.counts(a, "v1", 1)
 
-	b, stop := w.start("comity-b")
-	b.State(map[string]string{"owner": "v1"})
-	w.await(a, "v1", count{Total: 2})
-	a.State(map[string]string{"owner": "v2"})
-	w.await(a, "v2", count{Total: 2, Lagging: []string{"comity-b"}})
-	b.State(map[string]string{})
-	w.await(a, "v2", count{Total: 2, Lagging: []string{"comity-b"}})
-	b.State(map[string]string{"owner": "v2"})
-	w.await(a, "v2", count{Total: 2})
+	b, stateB := w.replica("comity-b")
+	stateB(map[string]string{"owner": "v1"})
+	w.counts(a, "v1", 2)
+	stateA(map[string]string{"owner": "v2"})
+	w.counts(a, "v2", 2, "comity-b")
+	stateB(map[string]string{})
+	w.counts(a, "v2", 2, "comity-b")
+	stateB(map[string]string{"owner": "v2"})
+	w.counts(a, "v2", 2)
 
-	stop() // asked to end, so it does not count for another moment
-	w.await(a, "v2", count{Total: 1})
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := b.Start(ended); err != nil { // asked to end, so it does not count for another moment
+		t.Fatal(err)
+	}
+	w.counts(a, "v2", 1)
 }
 
 func TestAReplicaThatWasKilledCountsNoMoreSoonAndIsRemovedLater(t *testing.T) {
 	w := newWorld(t)
-	a, _ := w.start("comity-a")
-	a.State(map[string]string{"owner": "v2"})
-	w.await(a, "v2", count{Total: 1})
+	a, state := w.replica("comity-a")
+	enforced := map[string]string{"owner": "v2"}
+	state(enforced)
 	lease := &coordinationv1.Lease{}
 	lease.Namespace, lease.Name = "comity-system", replicas.LeaseName
 	w.patch(lease, `{"metadata": {"annotations": {"replica.comity.dev/killed": "2026-11-22T11:59:30Z 0123", "replica.comity.dev/nonsense": "x", "other": "stays"}}}`)
-	w.await(a, "v2", count{Total: 2, Lagging: []string{"killed"}})
+	w.counts(a, "v2", 2, "killed")
 
-	w.clock.Step(time.Minute) // the ticker renews the statement of a
-	w.await(a, "v2", count{Total: 1})
-	w.clock.Step(time.Hour)
-	w.await(a, "v2", count{Total: 1})
+	for _, later := range []time.Duration{time.Minute, time.Hour} {
+		w.clock.Step(later)
+		state(enforced)
+		w.counts(a, "v2", 1)
+	}
 	if err := w.api.Get(t.Context(), client.ObjectKeyFromObject(lease), lease); err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +110,33 @@ func TestAReplicaThatWasKilledCountsNoMoreSoonAndIsRemovedLater(t *testing.T) {
 	}
 }
 
+// Every replica writes one Lease, so one without a change is not written each time.
+func TestAStatementIsRenewedSeldom(t *testing.T) {
+	w := newWorld(t)
+	a, state := w.replica("comity-a")
+	version := func() string {
+		state(map[string]string{"owner": "v1"})
+		lease := &coordinationv1.Lease{}
+		if err := w.api.Get(t.Context(), client.ObjectKey{Namespace: "comity-system", Name: replicas.LeaseName}, lease); err != nil {
+			t.Fatal(err)
+		}
+		return lease.ResourceVersion
+	}
+	first := version()
+	w.clock.Step(time.Second)
+	if version() != first {
+		t.Error("it is written again after a second")
+	}
+	again, err := a.State(t.Context(), map[string]string{"owner": "v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.clock.Step(again)
+	if version() == first {
+		t.Errorf("it is not renewed after %v", again)
+	}
+}
+
 func (w *world) patch(lease *coordinationv1.Lease, text string) {
 	w.t.Helper()
 	if err := w.api.Patch(w.t.Context(), lease, client.RawPatch("application/merge-patch+json", []byte(text))); err != nil {
@@ -133,9 +146,9 @@ func (w *world) patch(lease *coordinationv1.Lease, text string) {
 
 func TestTwoPoliciesOfOneDigestAreTwo(t *testing.T) {
 	w := newWorld(t)
-	a, _ := w.start("comity-a")
-	a.State(map[string]string{"other": "v1"})
-	w.await(a, "v1", count{Total: 1, Lagging: []string{"comity-a"}})
+	a, state := w.replica("comity-a")
+	state(map[string]string{"other": "v1"})
+	w.counts(a, "v1", 1, "comity-a")
 }
 
 func TestNameIsAValidNameOfAnAnnotation(t *testing.T) {

@@ -42,7 +42,7 @@ func availability(in ExportInput) []metav1.Condition {
 	switch {
 	case in.Observation.Publication == model.PublicationNone, in.Observation.Publication == model.PublicationWithheld,
 		// An earlier version may still be published and imported.
-		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, imports):
+		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, func(d model.Report) bool { return d.Imported }):
 		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
 	case in.Observation.Publication == model.PublicationPending:
 		wanted = condition.Available(model.ReasonPending, "not published yet; see condition Ready")
@@ -56,8 +56,6 @@ func availability(in ExportInput) []metav1.Condition {
 	}
 	return []metav1.Condition{hold(old, wanted, availabilityIsSettled(in))}
 }
-
-func imports(d model.Report) bool { return d.Imported }
 
 // reported puts the reports of all destinations together.
 func reported(destinations []model.Report, deciders string) metav1.Condition {
@@ -180,7 +178,7 @@ func (g group) part() part {
 // be another one after each restart. lastTransitionTime has it.
 func (g group) since() string {
 	switch g.reason {
-	case model.ReasonUnreachable, condition.ReasonStale, condition.ReasonLost:
+	case model.ReasonUnreachable, condition.ReasonLost:
 		return ""
 	}
 	first := g.members[0].Since

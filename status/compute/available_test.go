@@ -107,8 +107,8 @@ func TestAvailable(t *testing.T) {
 			"Unknown/Pending: imported by 1 of 3 clusters; not reported yet by c, d",
 		},
 		{
-			"all import it, but one is not heard of", out(), known(imported("b"), list(model.Report{Cluster: "c", Imported: true, Reason: "Stale", Since: ten})),
-			"True/Imported: imported by all 2 clusters in scope: b, c; Stale in c",
+			"all import it, but one is not heard of", out(), known(imported("b"), list(model.Report{Cluster: "c", Imported: true, Reason: "Lost", Since: ten})),
+			"True/Imported: imported by all 2 clusters in scope: b, c; Lost in c",
 		},
 		{
 			"a cluster of another version gives a reason of its own", out(), known(list(failing("b", "Eclipse\x1b[2J", "too\ndark\u202e", ten))),

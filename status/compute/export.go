@@ -134,25 +134,21 @@ func conflict(seen *model.Observation) metav1.Condition {
 }
 
 func admission(in ExportInput) metav1.Condition {
-	verdict, until := in.Verdict, ""
+	verdict, excluded := in.Verdict, decision.Clusters(in.Verdict.Excluded)
+	denied, narrowed := "policy forbids this export: ", "this export is not published to "+excluded+", because policy forbids that: "
 	if in.Observation != nil && !in.Observation.WithdrawnAt.IsZero() {
-		until = moment(in.Observation.WithdrawnAt) + " unless it is corrected by then: "
+		until := moment(in.Observation.WithdrawnAt) + " unless it is corrected by then: "
+		denied = "policy forbids this export, which will be withdrawn at " + until
+		narrowed = "policy forbids this export to " + excluded + "; clusters that still read it lose it at " + until
 	}
-	excluded, found := decision.Clusters(verdict.Excluded), slices.Concat(verdict.Violations, verdict.Warnings)
 	switch {
-	case verdict.Outcome == decision.Denied && until != "":
-		return condition.Admitted(model.ReasonPolicyDenied, complaints("policy forbids this export, which will be withdrawn at "+until, verdict.Violations))
 	case verdict.Outcome == decision.Denied:
-		return condition.Admitted(model.ReasonPolicyDenied, complaints("policy forbids this export: ", verdict.Violations))
+		return condition.Admitted(model.ReasonPolicyDenied, complaints(denied, verdict.Violations))
 	case verdict.Outcome != decision.Allowed:
 		return condition.Admitted(model.ReasonNotEvaluated,
 			"the policies could not be evaluated, so nothing new is published: "+cmp.Or(verdict.Problem, "no policy engine answered"))
-	case len(verdict.Excluded) > 0 && until != "":
-		return condition.Admitted(condition.ReasonClustersExcluded,
-			complaints("policy forbids this export to "+excluded+"; clusters that still read it lose it at "+until, found))
 	case len(verdict.Excluded) > 0:
-		return condition.Admitted(condition.ReasonClustersExcluded,
-			complaints("this export is not published to "+excluded+", because policy forbids that: ", found))
+		return condition.Admitted(condition.ReasonClustersExcluded, complaints(narrowed, slices.Concat(verdict.Violations, verdict.Warnings)))
 	case len(verdict.Warnings) > 0:
 		return condition.Admitted(condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings))
 	}

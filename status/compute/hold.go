@@ -54,11 +54,9 @@ func readinessIsSettled(in ExportInput) settled {
 // nor shortened. A new kind of conflict is reported at once.
 func conflictIsSettled(seen *model.Observation) settled {
 	return func(old, wanted metav1.Condition) bool {
-		if len(seen.Unsynced) == 0 || old.Status != metav1.ConditionTrue {
+		takesNoPart := seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld
+		if len(seen.Unsynced) == 0 || old.Status != metav1.ConditionTrue || takesNoPart {
 			return true
-		}
-		if seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld {
-			return true // the export takes part in no import
 		}
 		known := strings.Split(old.Reason, ",")
 		return slices.ContainsFunc(strings.Split(wanted.Reason, ","), func(reason string) bool {

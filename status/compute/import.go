@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -82,10 +83,10 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 		for _, source := range served(seen) {
 			ids = append(ids, string(source.Cluster))
 		}
-	}
-	if seen != nil && seen.Import != nil {
-		for _, constituent := range seen.Import.Constituents {
-			ids = append(ids, string(constituent.Cluster))
+		if seen.Import != nil {
+			for _, constituent := range seen.Import.Constituents {
+				ids = append(ids, string(constituent.Cluster))
+			}
 		}
 	}
 	slices.Sort(ids)
@@ -179,13 +180,7 @@ func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 
 // Covers reports whether all of wanted is in old, among what others put there.
 func Covers(old, wanted mcsv1beta1.ServiceImportStatus) bool {
-	there := sorted(old.Clusters)
-	for _, id := range sorted(wanted.Clusters) {
-		if !slices.Contains(there, id) {
-			return false
-		}
-	}
-	return SameConditions(old.Conditions, wanted.Conditions)
+	return sets.New(old.Clusters...).HasAll(wanted.Clusters...) && SameConditions(old.Conditions, wanted.Conditions)
 }
 
 // sorted lists the clusters in order: the list is a map to the API server,

@@ -27,10 +27,10 @@ type sourceState struct {
 // sourceStates are in the order of how bad they are.
 var sourceStates = []sourceState{
 	{condition.ReasonConnected, ""},
+	{condition.ReasonDrained, "endpoints there are the last resort until kubectl comity resume"},
 	{model.ReasonPending, "nothing is known of the connection yet"},
-	{condition.ReasonStale, "endpoints there stay in use"},
 	{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
-	{condition.ReasonWithdrawn, "endpoints there do not answer either and get no traffic; bring the cluster back or remove it"},
+	{condition.ReasonWithdrawn, "endpoints there do not answer either and are the last resort; bring the cluster back or remove it"},
 }
 
 // sourceRank is how bad a state is; -1 if it is none.
@@ -44,12 +44,17 @@ func sourceReason(s model.Source) string {
 		return condition.ReasonWithdrawn
 	case s.Liveness.State == "":
 		return model.ReasonPending
+	case s.Drained && s.Liveness.State == model.Connected:
+		return condition.ReasonDrained
 	}
 	return string(s.Liveness.State) // the reason is the same word
 }
 
+// maxTiers bounds what Available says of tiers, in bytes.
+const maxTiers = 400
+
 // sourcesAvailable is Available of a ServiceImport: whether every cluster that
-// contributes to it is connected. One condition, or none if none contributes.
+// contributes to it is connected, and which tier serves. One condition, or none if none contributes.
 func sourcesAvailable(in ImportInput) []metav1.Condition {
 	old := in.Import.Status.Conditions
 	sources := served(in.Observation)
@@ -60,6 +65,12 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 		return nil
 	}
 	wanted := worstSource(sources)
+	if tiers := in.Observation.Tiers; tiers != nil {
+		if wanted.Reason == condition.ReasonConnected && tiers.Serving > 0 {
+			wanted.Reason = condition.ReasonLaterTier
+		}
+		wanted = condition.SourcesAvailable(wanted.Reason, model.Bound(plain(tiers.String()), maxTiers)+"; "+wanted.Message)
+	}
 	return []metav1.Condition{hold(old, wanted, sourcesAreSettled(in.Observation, in.Import.Generation))}
 }
 
@@ -83,15 +94,17 @@ func worstSource(sources []model.Source) metav1.Condition {
 		}
 		parts = append(parts, sourceStates[i].part(byState[i]))
 	}
-	connected := make([]model.ClusterID, len(byState[0]))
-	for i, s := range byState[0] {
-		connected[i] = s.Cluster
+	var connected []model.ClusterID
+	for _, s := range sorted {
+		if s.Liveness.State == model.Connected && !s.Down {
+			connected = append(connected, s.Cluster)
+		}
 	}
 	return condition.SourcesAvailable(worst, fit(counted(connected, len(sources),
 		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts))
 }
 
-// part is "b (since ..., last confirmed ...) is Stale: why; its endpoints stay in use".
+// part is "b (since ..., last confirmed ...) is Lost: why; its endpoints stay in use".
 func (s sourceState) part(sources []model.Source) part {
 	entries := make([]string, len(sources))
 	for i, one := range sources {
@@ -117,12 +130,6 @@ func (s sourceState) part(sources []model.Source) part {
 // served are the sources of which something is served, or kept.
 func served(seen *model.Observation) []model.Source {
 	return slices.DeleteFunc(slices.Clone(seen.Sources), func(s model.Source) bool { return !s.State.IsServed() })
-}
-
-// isStarting reports whether a source that the import lists is being connected to for the
-// first time since start. What waits for it is not known then: a restart changes no condition.
-func isStarting(seen *model.Observation) bool {
-	return slices.ContainsFunc(seen.Sources, func(s model.Source) bool { return s.Starting })
 }
 
 // missingSources is SourceMissing: what is kept although its cluster states nothing of it, or
@@ -187,10 +194,11 @@ func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) st
 }
 
 // takeover is TakeoverHeld: which export waits to decide the import, and how to
-// confirm that.
+// confirm that. While a source that the import lists is being connected to for the first time
+// since start, what waits for it is not known: a restart changes no condition.
 func takeover(in ImportInput) []metav1.Condition {
 	switch {
-	case isStarting(in.Observation):
+	case slices.ContainsFunc(in.Observation.Sources, func(s model.Source) bool { return s.Starting }):
 		return present(in.Import.Status.Conditions, condition.TypeTakeoverHeld)
 	case len(in.Observation.Takeovers) == 0:
 		return nil

@@ -33,8 +33,10 @@ func well(ids ...model.ClusterID) []model.Source {
 }
 
 func TestSourcesAvailable(t *testing.T) {
-	told := source("b", model.Stale, eleven, ten)
+	told := source("b", model.Lost, eleven, ten)
 	told.Liveness.Reason, told.Liveness.Message = "Unauthorized", "the token expired; run kubectl comity join again"
+	drained := well("c")[0]
+	drained.Drained = true
 	dead := source("d", model.Lost, eleven, ten)
 	dead.Down = true
 	cases := []struct {
@@ -45,9 +47,13 @@ func TestSourcesAvailable(t *testing.T) {
 		{"one that is well", well("b"), "True/Connected: the only cluster that exports it is connected: b"},
 		{"all are well", well("c", "a", "b"), "True/Connected: all 3 clusters that export it are connected: a, b, c"},
 		{
-			"one is stale", append(well("a"), told),
-			"Unknown/Stale: 1 of 2 clusters that export it are connected; b (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z) " +
-				"is Stale: Unauthorized: the token expired; run kubectl comity join again; endpoints there stay in use",
+			"one is lost", append(well("a"), told),
+			"False/Lost: 1 of 2 clusters that export it are connected; b (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z) " +
+				"is Lost: Unauthorized: the token expired; run kubectl comity join again; endpoints there stay in use as long as they answer; bring the cluster back or remove it",
+		},
+		{
+			"one is drained", append(well("a"), drained),
+			"True/Drained: all 2 clusters that export it are connected: a, c; c is Drained; endpoints there are the last resort until kubectl comity resume",
 		},
 		{
 			"one was never heard of", list1(source("b", model.Lost, eleven, time.Time{})),
@@ -55,11 +61,11 @@ func TestSourcesAvailable(t *testing.T) {
 				"endpoints there stay in use as long as they answer; bring the cluster back or remove it",
 		},
 		{
-			"the worst comes first", append(well("a"), told, source("e", model.Stale, ten, ten), dead),
+			"the worst comes first", append(well("a"), told, source("e", model.Lost, ten, ten), dead),
 			"False/Withdrawn: 1 of 4 clusters that export it are connected; d (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z) " +
-				"is Withdrawn; endpoints there do not answer either and get no traffic; bring the cluster back or remove it; " +
+				"is Withdrawn; endpoints there do not answer either and are the last resort; bring the cluster back or remove it; " +
 				"b (since 2026-11-21T11:02:11Z, last confirmed 2026-11-21T10:02:11Z), e (since 2026-11-21T10:02:11Z, last confirmed 2026-11-21T10:02:11Z) " +
-				"are Stale (b: Unauthorized: the token expired; run kubectl comity join again); endpoints there stay in use",
+				"are Lost (b: Unauthorized: the token expired; run kubectl comity join again); endpoints there stay in use as long as they answer; bring the cluster back or remove it",
 		},
 		{
 			"a state that nobody set", []model.Source{{Cluster: "b"}},
@@ -78,6 +84,26 @@ func TestSourcesAvailable(t *testing.T) {
 	}
 }
 
+func TestTheTierThatServesIsSaid(t *testing.T) {
+	drained := well("b")[0]
+	drained.Drained = true
+	for _, c := range []struct {
+		serving int
+		sources []model.Source
+		want    string
+	}{
+		{0, well("a", "b"), "Available=True/Connected: tier 1 of 2 (self) serves, from a"},
+		{1, well("a", "b"), "Available=True/LaterTier: tier 2 of 2 (*) serves, from a"},
+		{1, append(well("a"), drained), "Available=True/Drained: tier 2 of 2 (*) serves, from a"},
+		{-1, well("a", "b"), "Available=True/Connected: "},
+	} {
+		tiers := &model.TiersInForce{Tiers: []string{"self", "*"}, Serving: c.serving, From: []model.ClusterID{"a"}}
+		if got := short(sourcesAvailable(state(&model.Observation{Sources: c.sources, Tiers: tiers})))[0]; !strings.HasPrefix(got, c.want) {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}
+
 func list1(s model.Source) []model.Source { return []model.Source{s} }
 
 func TestSourcesAreBoundWithAHundredClusters(t *testing.T) {
@@ -85,7 +111,7 @@ func TestSourcesAreBoundWithAHundredClusters(t *testing.T) {
 	for i := range 100 {
 		id := model.ClusterID(fmt.Sprintf("%03d-%s", i, strings.Repeat("x", 59)))
 		all = append(all, well(id)...)
-		s := source(id, []model.LivenessState{model.Stale, model.Lost}[i%2], eleven, ten)
+		s := source(id, model.Lost, eleven, ten)
 		s.Down, s.Liveness.Message = i%3 == 0, strings.Repeat("é", 400)
 		gone = append(gone, s)
 	}
@@ -107,7 +133,8 @@ func state(seen *model.Observation, old ...metav1.Condition) ImportInput {
 
 func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
 	stored := func(sources ...model.Source) metav1.Condition { return at(worstSource(sources), 3, before) }
-	lost := stored(append(well("a"), source("b", model.Lost, ten, ten))...)
+	down := func(s model.Source) model.Source { s.Down = true; return s }
+	lost := stored(append(well("a"), down(source("b", model.Lost, ten, ten)))...)
 	fine := stored(well("a", "b")...)
 	seen := func(unread model.ClusterID, sources ...model.Source) *model.Observation {
 		o := &model.Observation{Sources: sources}
@@ -123,12 +150,12 @@ func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
 		stays bool
 	}{
 		{"before the loop looked", lost, nil, true},
-		{"lost before a restart, and being connected to since", lost, seen("b", well("a", "b")...), true},
-		{"lost before a restart, and only stale since", lost, seen("b", append(well("a"), source("b", model.Stale, eleven, time.Time{}))...), true},
-		{"lost before a restart, and lost again", lost, seen("b", append(well("a"), source("b", model.Lost, eleven, time.Time{}))...), true},
-		{"lost before a restart, and read since", lost, seen("", well("a", "b")...), false},
-		{"lost before a restart and again, and another is stale", lost, seen("b", source("a", model.Stale, eleven, ten), source("b", model.Lost, eleven, time.Time{})), false},
-		{"well before a restart, and stale since", fine, seen("b", append(well("a"), source("b", model.Stale, eleven, time.Time{}))...), false},
+		{"down before a restart, and being connected to since", lost, seen("b", well("a", "b")...), true},
+		{"down before a restart, and only lost since", lost, seen("b", append(well("a"), source("b", model.Lost, eleven, time.Time{}))...), true},
+		{"down before a restart, and down again", lost, seen("b", append(well("a"), down(source("b", model.Lost, eleven, time.Time{})))...), true},
+		{"down before a restart, and read since", lost, seen("", well("a", "b")...), false},
+		{"down before a restart and again, and another is lost", lost, seen("b", source("a", model.Lost, eleven, ten), down(source("b", model.Lost, eleven, time.Time{}))), false},
+		{"well before a restart, and lost since", fine, seen("b", append(well("a"), source("b", model.Lost, eleven, time.Time{}))...), false},
 		{"gone, as are all others", lost, seen(""), false},
 		{"none is known to contribute while one is unread", lost, seen("b"), true},
 	}

@@ -52,7 +52,7 @@ func TestNothingCutsTheConfirmationsOfTakeovers(t *testing.T) {
 		return model.Takeover{
 			Decider: model.SourceExport{Cluster: model.ClusterID(long(63, "a"))}, By: model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID(uid)},
 			Fields: []string{"type", "ports", "ipFamilies", "sessionAffinity", "session affinity timeout", "internalTrafficPolicy", "trafficDistribution",
-				"preference for local endpoints", "exported labels", "exported annotations", "selector", "target ports"},
+				"tiers", "exported labels", "exported annotations", "selector", "target ports"},
 			Changes: strings.Repeat("y", 300),
 		}
 	}

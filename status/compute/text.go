@@ -55,18 +55,16 @@ func fit(head string, parts []part) string {
 		if i < len(parts)-1 {
 			room -= reserve
 		}
-		switch {
-		case len(next) <= room:
+		if len(next) <= room {
 			text += next
 			continue
-		case i == 0:
+		}
+		if i == 0 {
 			text += model.Bound(next, room)
-			parts = parts[1:]
-		default:
-			parts = parts[i:]
+			i++
 		}
 		left := 0
-		for _, p := range parts {
+		for _, p := range parts[i:] {
 			left += p.about
 		}
 		if left > 0 {
@@ -77,24 +75,21 @@ func fit(head string, parts []part) string {
 	return text
 }
 
-// troubles lists problems after intro, sorted; empty if there are none.
+// troubles lists problems after intro, sorted, as "NameTaken: message" or "AddressOverlap in
+// b: message"; empty if there are none.
 func troubles(intro string, problems []model.Problem) string {
 	if len(problems) == 0 {
 		return ""
 	}
 	texts := make([]string, len(problems))
 	for i, problem := range ranked(problems) {
-		texts[i] = describe(problem)
+		texts[i] = problem.Reason
+		if problem.Cluster != "" {
+			texts[i] += " in " + string(problem.Cluster)
+		}
+		texts[i] += ": " + plain(problem.Message)
 	}
 	return intro + strings.Join(texts, "; ")
-}
-
-// describe is "NameTaken: message", or "AddressOverlap in b: message".
-func describe(problem model.Problem) string {
-	if problem.Cluster == "" {
-		return problem.Reason + ": " + plain(problem.Message)
-	}
-	return problem.Reason + " in " + string(problem.Cluster) + ": " + plain(problem.Message)
 }
 
 // ranked sorts problems: first those that a user can correct, then by cluster.

@@ -166,7 +166,9 @@ const ReasonImportReady = string(mcsv1beta1.ServiceImportReasonReady)
 // cluster that contributes to the import.
 const (
 	ReasonConnected = "Connected"
-	ReasonStale     = "Stale"
+	ReasonDrained   = "Drained"
+	// ReasonLaterTier: all are connected, and the first tier does not serve.
+	ReasonLaterTier = "LaterTier"
 	ReasonLost      = "Lost"
 	ReasonWithdrawn = "Withdrawn"
 )
@@ -217,9 +219,8 @@ var table = []row{
 	{kindImport, TypeImportReady, no, quiet, []string{model.ReasonPending}},
 	{kindImport, TypeImportReady, no, loud, problemsHere},
 
-	{kindImport, TypeAvailable, yes, quiet, []string{ReasonConnected}},
+	{kindImport, TypeAvailable, yes, quiet, []string{ReasonConnected, ReasonLaterTier, ReasonDrained}},
 	{kindImport, TypeAvailable, unknown, quiet, []string{model.ReasonPending}},
-	{kindImport, TypeAvailable, unknown, loud, []string{ReasonStale}},
 	{kindImport, TypeAvailable, no, loud, []string{ReasonLost, ReasonWithdrawn}},
 
 	{kindImport, TypeSourceMissing, yes, loud, []string{model.ReasonMissing}},
@@ -280,6 +281,7 @@ var conflicts = []string{
 	string(mcsv1beta1.ServiceExportReasonAnnotationsConflict),
 	string(mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict),
 	string(mcsv1beta1.ServiceExportReasonTrafficDistributionConflict),
+	string(model.ReasonTiersConflict),
 	string(mcsv1beta1.ServiceExportReasonIPFamilyConflict),
 }
 
@@ -289,7 +291,7 @@ var problems = []string{
 	model.ReasonNamespaceMissing, model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceMismatch, model.ReasonNamespaceUnknown,
 	model.ReasonNamespaceNotAccepted, model.ReasonNameTaken, model.ReasonForeignImport, model.ReasonAddressOverlap, model.ReasonAddressNotAccepted,
 	model.ReasonIPFamilyNotSupported, model.ReasonRefused, model.ReasonLimitExceeded, model.ReasonImportDisabled, model.ReasonInvalidRecord,
-	model.ReasonUnreachable, ReasonStale, ReasonLost, model.ReasonUnknownCluster, model.ReasonNamespaceReserved, model.ReasonTypeChanged,
+	model.ReasonUnreachable, ReasonLost, model.ReasonUnknownCluster, model.ReasonNamespaceReserved, model.ReasonTypeChanged,
 	model.ReasonInvalidEndpoints, model.ReasonContested, model.ReasonInvalidAnnotation, model.ReasonTooManyZones, model.ReasonTakeoverHeld,
 	model.ReasonSliceMissing, model.ReasonFrozen, ReasonNotImported,
 }

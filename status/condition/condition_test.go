@@ -32,7 +32,7 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 	)
 	for _, reason := range []string{
 		"NamespaceMissing", "PolicyDenied", "NotEvaluated", "NamespaceMismatch", "NamespaceUnknown", "NamespaceNotAccepted", "NameTaken", "ForeignImport", "AddressOverlap", "AddressNotAccepted",
-		"IPFamilyNotSupported", "Refused", "LimitExceeded", "ImportDisabled", "InvalidRecord", "Unreachable", "Stale", "Lost", "UnknownCluster",
+		"IPFamilyNotSupported", "Refused", "LimitExceeded", "ImportDisabled", "InvalidRecord", "Unreachable", "Lost", "UnknownCluster",
 		"NamespaceReserved", "TypeChanged", "InvalidEndpoints", "Contested", "InvalidAnnotation", "TooManyZones", "TakeoverHeld", "SliceMissing", "Frozen", "NotImported",
 	} {
 		made = append(made, Available(reason, ""))
@@ -44,7 +44,7 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		ImportReady(model.ReasonTypeChanged, ""), ImportReady(model.ReasonInvalidEndpoints, ""), ImportReady(model.ReasonContested, ""),
 		ImportReady(model.ReasonInvalidAnnotation, ""), ImportReady(model.ReasonTooManyZones, ""),
 		ImportReady(model.ReasonSliceMissing, ""),
-		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(model.ReasonPending, ""), SourcesAvailable(ReasonStale, ""),
+		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonLaterTier, ""), SourcesAvailable(ReasonDrained, ""), SourcesAvailable(model.ReasonPending, ""),
 		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
 		SourceMissing(""), Frozen(model.SourceNotRead, ""), Frozen(model.SourceMissing, ""), Frozen(model.SourceEnded, ""),
 		Frozen(model.SourceSuspended, ""), Frozen(model.SourceRefused, ""), TakeoverHeld(""),

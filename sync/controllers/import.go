@@ -91,7 +91,7 @@ func (i *importController) memberChanged(c model.MemberChange, changed func(noti
 	case model.HeartbeatFirst, model.HeartbeatMissing:
 		i.livenessChanges.Add(1)
 		// The first heartbeat concerns those that are down as far as was known without one.
-		concerned := func(s model.Source) bool { return s.Down || c.What == model.HeartbeatMissing }
+		concerned := func(s model.Source) bool { return s.Unready > 0 || c.What == model.HeartbeatMissing }
 		for _, imported := range i.observations.From(c.ID, concerned) {
 			changed(notify.Change{From: notify.Derived, Key: imported})
 		}
@@ -195,7 +195,7 @@ func earlier(a, b time.Duration) time.Duration {
 // view reads everything that decides what one import should be.
 func (i *importController) view(ctx context.Context, key types.NamespacedName) (decide.ImportView, error) {
 	v := decide.ImportView{
-		Self: i.Self, ComityNamespace: i.Namespace, LocalCluster: i.LocalCluster(),
+		Self: i.Self, ComityNamespace: i.Namespace, LocalCluster: i.LocalCluster(), ClusterLabels: i.ClusterLabels,
 		ImportDisabled: i.ImportDisabled, MaintainSelectors: i.MaintainSelectors, Takeover: i.Takeover,
 		IdentityLabels: i.IdentityLabels, Now: i.Clock.Now(),
 	}

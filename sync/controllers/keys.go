@@ -152,10 +152,10 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 }
 
 // namespaceLifecycle passes events that decide whether a namespace can be written
-// to, from where is imported into it, and what happens there to endpoints of lost
-// clusters.
+// to, from where is imported into it, in which tiers, and what happens there to endpoints
+// of lost clusters.
 var namespaceLifecycle = lifecycle(func(before, now client.Object) bool {
-	return differs(before.GetAnnotations(), now.GetAnnotations(), model.AnnotationOnLost, model.AnnotationImportFrom)
+	return differs(before.GetAnnotations(), now.GetAnnotations(), model.AnnotationOnLost, model.AnnotationImportFrom, model.AnnotationTiers)
 })
 
 // lifecycle passes the events of objects that come, also after the start, of which the rest

@@ -45,11 +45,17 @@ type Observations struct {
 	mu        sync.Mutex
 	published map[types.NamespacedName]decide.ExportFinding
 	imported  map[types.NamespacedName]decide.ImportFinding
+	// unsettled are those of imported, usually few, of which an export is missing or waits for a
+	// confirmation: they are counted for each Peer again and again.
+	unsettled map[types.NamespacedName]decide.ImportFinding
 }
 
 // NewObservations returns Observations of nothing.
 func NewObservations() *Observations {
-	return &Observations{published: map[types.NamespacedName]decide.ExportFinding{}, imported: map[types.NamespacedName]decide.ImportFinding{}}
+	return &Observations{
+		published: map[types.NamespacedName]decide.ExportFinding{},
+		imported:  map[types.NamespacedName]decide.ImportFinding{}, unsettled: map[types.NamespacedName]decide.ImportFinding{},
+	}
 }
 
 // Get joins both findings. Without one of them it returns false, so that no
@@ -97,8 +103,18 @@ func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFind
 	if found != nil && found.IsEmpty() {
 		found = nil
 	}
-	return store(o, o.imported, key, found)
+	before = store(o, o.imported, key, found)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if found != nil && (len(found.Takeovers) > 0 || slices.ContainsFunc(found.Sources, isMissing)) {
+		o.unsettled[key] = *found
+	} else {
+		delete(o.unsettled, key)
+	}
+	return before
 }
+
+func isMissing(s model.Source) bool { return s.State == model.SourceMissing }
 
 func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T) (before T) {
 	o.mu.Lock()
@@ -133,12 +149,13 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	sources := gauge("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state")
 	frozen := gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer")
-	withdrawn := gauge("comity_withdrawn_endpoints", "Endpoints that get no traffic here because their cluster, or their slice, is lost and they do not answer, by cluster.", "peer")
+	withdrawn := gauge("comity_withdrawn_endpoints", "Endpoints that are not ready here because their cluster is drained, or is lost and they do not answer, or because another tier serves, by cluster.", "peer")
 	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
-	m.observations.eachImport(func(_ types.NamespacedName, found *decide.ImportFinding) {
+	m.observations.mu.Lock()
+	for _, found := range m.observations.imported {
 		for _, s := range found.Sources {
 			sources.WithLabelValues(string(s.Cluster), string(s.State)).Inc()
-			withdrawn.WithLabelValues(string(s.Cluster)).Add(float64(s.WithdrawnEndpoints))
+			withdrawn.WithLabelValues(string(s.Cluster)).Add(float64(s.Unready))
 		}
 		if found.Freeze != nil {
 			frozen.WithLabelValues(string(found.Freeze.By.Cluster)).Inc()
@@ -146,7 +163,8 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 		for _, t := range found.Takeovers {
 			waiting.WithLabelValues(string(t.By.Cluster)).Inc()
 		}
-	})
+	}
+	m.observations.mu.Unlock()
 	for _, gauge := range []*prometheus.GaugeVec{sources, withdrawn, frozen, waiting} {
 		gauge.Collect(out)
 	}
@@ -164,9 +182,12 @@ func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 		}
 		*n++
 	}
-	i.base.observations.eachImport(func(key types.NamespacedName, found *decide.ImportFinding) {
+	o := i.base.observations
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, found := range o.unsettled {
 		for _, s := range found.Sources {
-			if s.Cluster == cluster && s.State == model.SourceMissing {
+			if s.Cluster == cluster && isMissing(s) {
 				count(&out.Missing, &out.FirstMissing, key)
 			}
 		}
@@ -175,7 +196,7 @@ func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 				count(&out.Waiting, &out.FirstWaiting, key)
 			}
 		}
-	})
+	}
 	return out
 }
 
@@ -186,14 +207,6 @@ func (i Imports) Listed(cluster model.ClusterID) bool {
 		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
 	}
 	return listed || err != nil
-}
-
-func (o *Observations) eachImport(visit func(types.NamespacedName, *decide.ImportFinding)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for key, found := range o.imported {
-		visit(key, &found)
-	}
 }
 
 // announceJoined writes an event on the ServiceImport about each export that it consists of

@@ -80,11 +80,11 @@ func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
 	o, registry := NewObservations(), prometheus.NewRegistry()
 	registry.MustRegister(importMetrics{o})
 	o.Import(key("web"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
-		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, WithdrawnEndpoints: 3}, {Cluster: "c", State: model.SourcePublished}},
+		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 3}, {Cluster: "c", State: model.SourcePublished}},
 		Freeze:  &model.Freeze{By: model.SourceExport{Cluster: "b"}},
 	}})
 	o.Import(key("db"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
-		Sources:   []model.Source{{Cluster: "b", State: model.SourceMissing, WithdrawnEndpoints: 2}},
+		Sources:   []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 2}},
 		Takeovers: []model.Takeover{{By: model.SourceExport{Cluster: "c"}}},
 	}})
 	families, err := registry.Gather()
@@ -120,5 +120,28 @@ func TestAReportConcernsItsExportOrAll(t *testing.T) {
 	b.memberChanged(model.MemberChange{ID: "b", What: model.HeartbeatMissing})
 	if diff := cmp.Diff([]string{key("web").String(), "/", "/"}, notified); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatIsMissingOfAClusterIsCountedAsLongAsItIs(t *testing.T) {
+	o := NewObservations()
+	counts := Imports{&base{observations: o}}
+	found := func(state model.SourceState) *decide.ImportFinding {
+		return &decide.ImportFinding{Exists: true, Observation: model.Observation{Sources: []model.Source{{Cluster: "b", State: state}, {Cluster: "c", State: model.SourcePublished}}}}
+	}
+	first, second := types.NamespacedName{Namespace: "shop", Name: "a"}, types.NamespacedName{Namespace: "shop", Name: "b"}
+	o.Import(first, found(model.SourcePublished))
+	o.Import(second, found(model.SourceMissing))
+	if got := counts.Of("b"); got.Missing != 1 || got.FirstMissing != second {
+		t.Errorf("counted %+v", got)
+	}
+	o.Import(first, found(model.SourceMissing))
+	if got := counts.Of("b"); got.Missing != 2 || got.FirstMissing != first || counts.Of("c").Missing != 0 {
+		t.Errorf("counted %+v", got)
+	}
+	o.Import(first, nil)
+	o.Import(second, found(model.SourcePublished))
+	if got := counts.Of("b"); got != (model.ImportCounts{}) {
+		t.Errorf("counted %+v", got)
 	}
 }

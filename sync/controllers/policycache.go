@@ -203,11 +203,15 @@ func (c *verdictCache) find(key types.NamespacedName, cluster string, inputs ver
 	return kept.verdict, has && kept.inputs == inputs
 }
 
-// keep remembers a verdict, unless its inputs are not known, or it was not reached, or with
-// another set of policies.
+// maxVerdict is the size of the largest verdict that is remembered, in bytes: those on 10,000
+// exports are. A larger one is reached again when it is asked for.
+const maxVerdict = 8 << 10
+
+// keep remembers a verdict, unless its inputs are not known, it was not reached, or with another
+// set of policies, or it is too large.
 func (c *verdictCache) keep(key types.NamespacedName, cluster string, inputs verdictInputs, policies string, verdict decision.Verdict) {
 	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
-	if inputs == (verdictInputs{}) || !reached || verdict.Digest != policies {
+	if inputs == (verdictInputs{}) || !reached || verdict.Digest != policies || verdict.Size() > maxVerdict {
 		return
 	}
 	c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ type world struct {
 	peers     int
 	broken    bool // nothing can be read
 	undecided bool
+	text      string // in the verdict as well
 	published bool
 	asked     int
 	// before and after happen while the policies are asked: before the facts
@@ -66,7 +68,7 @@ func (w *world) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 		w.before()
 	}
 	out := decision.Verdict{Outcome: decision.Denied, Digest: w.digest(), Violations: []decision.Violation{{
-		Message: fmt.Sprint(export.ResourceVersion, w.versions["service"], w.versions["namespace"], w.peers, w.published),
+		Message: fmt.Sprint(export.ResourceVersion, w.versions["service"], w.versions["namespace"], w.peers, w.published) + w.text,
 	}}, Publication: decision.Publication{Published: w.published}}
 	if w.undecided {
 		out = decision.Verdict{Outcome: decision.NotEvaluated, Problem: fmt.Sprint("attempt ", w.asked)}
@@ -153,6 +155,7 @@ func TestWhatCannotBeToldApartIsNotRemembered(t *testing.T) {
 	for name, spoil := range map[string]func(w *world, export *mcsv1beta1.ServiceExport){
 		"a verdict that was not reached":  func(w *world, _ *mcsv1beta1.ServiceExport) { w.undecided = true },
 		"an export that was never stored": func(_ *world, e *mcsv1beta1.ServiceExport) { e.UID = "" },
+		"a verdict of many megabytes":     func(w *world, _ *mcsv1beta1.ServiceExport) { w.text = strings.Repeat("x", maxVerdict) },
 		"objects that cannot be read":     func(w *world, _ *mcsv1beta1.ServiceExport) { w.broken = true },
 	} {
 		t.Run(name, func(t *testing.T) {

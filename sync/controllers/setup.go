@@ -73,7 +73,7 @@ type Admitter interface {
 	Forget(key types.NamespacedName)
 }
 
-// Prober probes the endpoints of lost clusters. A probe that fails is the second
+// Prober probes endpoints for one import. A probe that fails is the second
 // signal, beside a missing heartbeat, that a cluster is lost.
 type Prober interface {
 	// Watch replaces the addresses that are probed for key; none ends it. The
@@ -122,6 +122,8 @@ type Options struct {
 	LocalCluster        func() model.LocalCluster
 	LocalClusterChanged *notify.Notifier
 	LocalClusterKnown   <-chan struct{}
+	// ClusterLabels are the labels of this cluster that tiers see.
+	ClusterLabels map[string]string
 	// Prober probes endpoints of lost clusters; nil never finds one down.
 	Prober Prober
 

@@ -229,7 +229,7 @@ func (i *importing) replace(e model.Export, standing *model.Import) {
 // says, and without the ports that nothing of resolved has: those of what is not read.
 func standingLike(standing, resolved *model.Import) *model.Import {
 	out := *standing
-	out.PreferLocal, out.Selector, out.Targets = resolved.PreferLocal, resolved.Selector, resolved.Targets
+	out.Tiers, out.Selector, out.Targets = resolved.Tiers, resolved.Selector, resolved.Targets
 	lost := func(f corev1.IPFamily) bool { return !slices.Contains(resolved.IPFamilies, f) }
 	if len(resolved.IPFamilies) == 0 || !slices.ContainsFunc(standing.IPFamilies, lost) {
 		out.IPFamilies = resolved.IPFamilies // the Service has those that this cluster has

@@ -27,6 +27,8 @@ type ImportView struct {
 	// ComityNamespace is Comity's own; nothing is imported into it.
 	ComityNamespace string
 	LocalCluster    model.LocalCluster
+	// ClusterLabels are the labels that the administrator of this cluster gives it.
+	ClusterLabels map[string]string
 	// ImportDisabled leaves importing to another implementation; MaintainSelectors
 	// and Takeover are those of plan.ImportInput.
 	ImportDisabled, MaintainSelectors, Takeover bool
@@ -69,8 +71,7 @@ type ImportDecision struct {
 	// reserved, another implementation imports, or no list may form yet.
 	Write   bool
 	Finding ImportFinding
-	// Probe are the endpoints to probe: of lost clusters, of missing exports and of
-	// lost slices.
+	// Probe are the endpoints to probe for this import alone.
 	Probe map[model.ClusterID][]netip.AddrPort
 	// Joined are exports that the import did not have before, once it is written.
 	Joined []model.SourceExport
@@ -113,7 +114,7 @@ func Import(v ImportView) ImportDecision {
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
 		List: i.list, Unsynced: i.kept(), KeepAddress: i.keepsAddress(), Current: v.Current,
 	}
-	i.addLost(&d)
+	i.direct(&d)
 	return d
 }
 
@@ -153,9 +154,6 @@ func (v *ImportView) ownProblems() []model.Problem {
 		return nil
 	}
 	var out []model.Problem
-	if _, err := exchange.Prefer(v.Local.Export); err != nil {
-		out = append(out, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: err.Error()})
-	}
 	if _, missing, _ := exchange.Ports(v.Local.Export, v.Local.Service); missing != "" {
 		out = append(out, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: missing})
 	}
@@ -181,7 +179,12 @@ func (i *importing) again() (wait time.Duration) {
 	if i.Own.State == model.SourceNotRead {
 		ends = append(ends, i.Now.Add(ownRetry))
 	}
-	if slices.ContainsFunc(i.Peers, func(p PeerView) bool { return p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated }) {
+	for n := range i.Peers {
+		for _, drain := range i.Peers[n].Drains {
+			ends = append(ends, drain.Begins(i.Local.Key))
+		}
+	}
+	if slices.ContainsFunc(i.Peers, i.isUnevaluated) {
 		ends = append(ends, i.Now.Add(policyRetry))
 	}
 	for _, end := range ends {
@@ -192,6 +195,13 @@ func (i *importing) again() (wait time.Duration) {
 	return wait
 }
 
+// isUnevaluated reports whether policies could not be evaluated for what a member exports, or
+// did. They are not for one that exports nothing, as most members do of most imports.
+func (i *importing) isUnevaluated(p PeerView) bool {
+	isSource := p.Export != nil || slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool { return e.Cluster == p.ID })
+	return isSource && p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated
+}
+
 // AfterPlan is the finding once the import was planned, and applied as far as the
 // API server accepted it: refused are the problems with what it did not accept;
 // contested those with derived objects that something else keeps changing.
@@ -200,8 +210,9 @@ func (f ImportFinding) AfterPlan(planned plan.ImportPlan, refused, contested []m
 	f.Exists = planned.DerivedName != ""
 	f.Sources = slices.Clone(f.Sources)
 	for n := range f.Sources {
-		f.Sources[n].Down = slices.Contains(planned.Withdrawn, f.Sources[n].Cluster)
-		f.Sources[n].WithdrawnEndpoints = planned.WithdrawnEndpoints[f.Sources[n].Cluster]
+		s := &f.Sources[n]
+		s.Unready = planned.Unready[s.Cluster]
+		s.Down = s.Down && s.Unready > 0
 	}
 	return f
 }
@@ -232,7 +243,7 @@ func Obstacle(reason string, current plan.Current) plan.Object {
 // ImportInputs are what policies with stage Import decide on for one import: the
 // export of each member whose exports were read, and of each cluster that the import
 // lists and that was not read. Of the view, Self, Local.Key, Local.Namespace, Peers and
-// List count; of a PeerView, the member and what it publishes.
+// List count, and the annotations of Current.Import; of a PeerView, the member and what it publishes.
 func ImportInputs(v ImportView) []decision.ImportInput {
 	var from []decision.ImportInput
 	for i := range v.Peers {
@@ -248,7 +259,8 @@ func ImportInputs(v ImportView) []decision.ImportInput {
 			Namespace: v.Local.Namespace, Unread: p.Export == nil, Imported: listed,
 		}
 		if e := p.Export; e != nil {
-			in.Export = decision.ImportedExport{Type: e.Type, Ports: e.Ports, Labels: e.Labels, Annotations: e.Annotations}
+			tiers, _ := v.tiersFor(p.ID, e.Tiers, "")
+			in.Export = decision.ImportedExport{Type: e.Type, Ports: e.Ports, Labels: e.Labels, Annotations: e.Annotations, Tiers: tiers.Texts()}
 		}
 		in.Export.Namespace, in.Export.Name = v.Local.Key.Namespace, v.Local.Key.Name
 		from = append(from, in)

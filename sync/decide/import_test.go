@@ -54,9 +54,11 @@ func TestWhenAnImportIsDecidedAgain(t *testing.T) {
 		"the own one is not known":    {func(s *story) { s.v.Own = OwnSource{State: model.SourceNotRead} }, ownRetry},
 		"its grace ends":              {func(s *story) { s.v.Own.Until = s.v.Now.Add(time.Second) }, time.Second},
 		"policies are not evaluated":  {func(s *story) { s.peer("b").Verdict = &decision.Verdict{} }, policyRetry},
+		"nor for one that is missing": {func(s *story) { s.loses("b"); s.peer("b").Verdict = &decision.Verdict{} }, policyRetry},
+		"nor for one without exports": {func(s *story) { s.peer("d").Verdict = &decision.Verdict{} }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStory(t, "b", "c")
+			s := newStory(t, "b", "c", "d")
 			s.publishes("a", at(-30))
 			s.publishes("b", at(-20))
 			s.publishes("c", at(-10))
@@ -72,8 +74,8 @@ func TestWhenAnImportIsDecidedAgain(t *testing.T) {
 }
 
 func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
-	f := ImportFinding{Observation: model.Observation{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a"}, {Cluster: "b"}}}}
-	planned := plan.ImportPlan{DerivedName: "derived-1", Withdrawn: []model.ClusterID{"b"}, Problems: []model.Problem{{Message: "planned"}}}
+	f := ImportFinding{Observation: model.Observation{Problems: []model.Problem{{Message: "left out"}}, Sources: []model.Source{{Cluster: "a", Down: true}, {Cluster: "b", Down: true}}}}
+	planned := plan.ImportPlan{DerivedName: "derived-1", Unready: map[model.ClusterID]int{"b": 1}, Problems: []model.Problem{{Message: "planned"}}}
 	got := f.AfterPlan(planned, []model.Problem{{Reason: model.ReasonRefused, Message: "refused"}}, []model.Problem{{Reason: model.ReasonContested, Message: "Service shop/derived-1 is contested"}})
 	var messages []string
 	for _, p := range got.Problems {
@@ -83,7 +85,7 @@ func TestTheFindingSaysWhatWasPlannedAndRefused(t *testing.T) {
 	if diff := cmp.Diff(want, messages); diff != "" || !got.Exists || !got.Sources[1].Down || got.Sources[0].Down {
 		t.Errorf("got %+v; problems (-want +got):\n%s", got, diff)
 	}
-	if f.Sources[1].Down || len(f.Problems) != 1 {
+	if !f.Sources[0].Down || len(f.Problems) != 1 {
 		t.Error("the finding that was given changed")
 	}
 }

@@ -34,7 +34,7 @@ type PeerView struct {
 	exchange.Published
 	// Verdict is what the policies with stage Import answer; nil if there are none.
 	Verdict *decision.Verdict
-	// Probed is what probes of its endpoints found.
+	// Probed is what the probes found for this import alone (see ImportDecision.Probe).
 	Probed Probed
 }
 

@@ -124,13 +124,10 @@ func TestLostSlicesAreThoseStillNamed(t *testing.T) {
 	}
 	s.peer("c").Slices = []*discoveryv1.EndpointSlice{of("lost"), of("there"), of("removed")}
 	s.step()
-	s.peer("c").Slices, s.peer("c").Export.Slices, s.peer("c").Probed = []*discoveryv1.EndpointSlice{of("there")}, []string{"lost", "there", "new"}, Silent
+	s.peer("c").Slices, s.peer("c").Export.Slices = []*discoveryv1.EndpointSlice{of("there")}, []string{"lost", "there", "new"}
 	s.step()
 	if diff := cmp.Diff(map[model.ClusterID][]string{"c": {"lost"}}, s.last.Plan.LostSlices); diff != "" || len(s.v.Current.Slices) != 2 {
 		t.Errorf("%d slices (-want +got):\n%s", len(s.v.Current.Slices), diff)
-	}
-	if len(s.last.Probe["c"]) != 1 || len(s.last.Plan.Lost) > 0 || len(s.last.Plan.LostSlicesDown) != 1 {
-		t.Errorf("probed are %v, lost %v and %v", s.last.Probe, s.last.Plan.Lost, s.last.Plan.LostSlicesDown)
 	}
 	if problems := s.last.Finding.Problems; len(problems) != 1 || problems[0].Reason != model.ReasonSliceMissing || !strings.Contains(problems[0].Message, "shop/lost") {
 		t.Errorf("problems %+v", problems)

@@ -8,9 +8,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -34,11 +36,14 @@ const (
 type Options struct {
 	// Dial opens a connection and obeys its context; a net.Dialer's by default.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Interval is the pause between two rounds (10 s), Timeout how long one
-	// connection may take (1 s), Concurrency how many are opened at once (64).
-	Interval    time.Duration
-	Timeout     time.Duration
-	Concurrency int
+	// Interval is how often a round begins (10 s), Timeout how long one connection may
+	// take (1 s), Concurrency how many are opened at once (64), and Sample how many
+	// endpoints of a cluster are probed for one key (3).
+	Interval, Timeout   time.Duration
+	Concurrency, Sample int
+	// Strict: an endpoint answers only if it sends a byte, or closes a connection that was
+	// closed from here. The kernel accepts connections also for a process that is frozen.
+	Strict bool
 	// Log gets a line when a cluster starts or ceases to answer.
 	Log logr.Logger
 }
@@ -66,7 +71,7 @@ func New(opts Options) *Prober {
 		opts.Dial = (&net.Dialer{}).DialContext
 	}
 	opts.Interval, opts.Timeout = cmp.Or(opts.Interval, 10*time.Second), cmp.Or(opts.Timeout, time.Second)
-	opts.Concurrency = cmp.Or(opts.Concurrency, 64)
+	opts.Concurrency, opts.Sample = cmp.Or(opts.Concurrency, 64), cmp.Or(opts.Sample, 3)
 	return &Prober{opts: opts, watched: map[types.NamespacedName]map[model.ClusterID]*state{}}
 }
 
@@ -76,7 +81,7 @@ func New(opts Options) *Prober {
 func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort) {
 	now := make(map[model.ClusterID]*state, len(targets))
 	for id, all := range targets { // may be thousands; not under the lock
-		if sample := sampleOf(all); len(sample) > 0 {
+		if sample := sampleOf(all, p.opts.Sample); len(sample) > 0 {
 			now[id] = &state{sample: sample}
 		}
 	}
@@ -124,16 +129,22 @@ func (p *Prober) NeedLeaderElection() bool { return true }
 
 // Start probes until ctx ends, and returns once no connection is being opened.
 func (p *Prober) Start(ctx context.Context) error {
+	begun := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(p.opts.Interval):
+		case <-time.After(p.opts.Interval - time.Since(begun)%p.opts.Interval): // none follows a long round at once
+			p.Round(ctx)
 		}
-		answers := p.dialAll(ctx, p.targets())
-		if ctx.Err() == nil { // else the connections were canceled
-			p.count(answers)
-		}
+	}
+}
+
+// Round probes all that is watched once.
+func (p *Prober) Round(ctx context.Context) {
+	answers := p.Dial(ctx, p.targets())
+	if ctx.Err() == nil { // else the connections were canceled
+		p.count(answers)
 	}
 }
 
@@ -150,8 +161,8 @@ func (p *Prober) targets() sets.Set[netip.AddrPort] {
 	return all
 }
 
-// dialAll says of each target whether it accepts a connection.
-func (p *Prober) dialAll(ctx context.Context, targets sets.Set[netip.AddrPort]) map[netip.AddrPort]bool {
+// Dial says of each target whether it accepts a connection.
+func (p *Prober) Dial(ctx context.Context, targets sets.Set[netip.AddrPort]) map[netip.AddrPort]bool {
 	var mu sync.Mutex
 	var dialing errgroup.Group
 	dialing.SetLimit(p.opts.Concurrency)
@@ -176,8 +187,17 @@ func (p *Prober) dial(ctx context.Context, target netip.AddrPort) bool {
 	if err != nil {
 		return false
 	}
-	_ = connection.Close() // it was open, and nothing is sent
-	return true
+	defer func() { _ = connection.Close() }()
+	if !p.opts.Strict {
+		return true
+	}
+	if half, can := connection.(interface{ CloseWrite() error }); can {
+		_ = half.CloseWrite() // nothing is sent
+	}
+	deadline, _ := ctx.Deadline()
+	_ = connection.SetReadDeadline(deadline) // an error shows when it is read
+	count, err := connection.Read(make([]byte, 1))
+	return count > 0 || !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // count counts one round and notifies of the clusters that it changed.
@@ -225,14 +245,11 @@ func (s *state) add(answers map[netip.AddrPort]bool) bool {
 	return true
 }
 
-// maxSample is how many endpoints of a cluster are probed.
-const maxSample = 3
-
-// sampleOf picks at most maxSample of all, in an order of its own: those of the
+// sampleOf picks at most size of all, in an order of its own: those of the
 // smallest hashes. So a restart picks the same, however they are listed; when
 // others come or go most of the sample stays; and imports that share endpoints
 // share the probes of them.
-func sampleOf(all []netip.AddrPort) []netip.AddrPort {
+func sampleOf(all []netip.AddrPort, size int) []netip.AddrPort {
 	hashes := map[netip.AddrPort][sha256.Size]byte{}
 	for _, target := range all {
 		if target.IsValid() && target.Port() != 0 {
@@ -243,5 +260,5 @@ func sampleOf(all []netip.AddrPort) []netip.AddrPort {
 		left, right := hashes[a], hashes[b]
 		return cmp.Or(bytes.Compare(left[:], right[:]), a.Compare(b))
 	})
-	return sorted[:min(len(sorted), maxSample)]
+	return sorted[:min(len(sorted), size)]
 }

@@ -42,7 +42,7 @@ func FuzzFromRecord(f *testing.F) {
 	f.Add(seed)
 	f.Add([]byte(`{"metadata":{"name":"a.b"},"spec":{"service":{"namespace":"b","name":"a"},"type":"Headless","exportUID":"1","exportedAt":"1970-01-01T00:00:00Z"}}`))
 	f.Add([]byte(`{"metadata":{"name":"a.b"},"spec":{"service":{"namespace":"b","name":"a"},"type":"Headless","exportUID":"1","exportedAt":"2026-01-01T00:00:00.5+23:59",` +
-		`"labels":{"comity.dev/x":"y","a":"b"},"preferLocal":true,"selector":{"a":"b"},"ports":[{"port":1}],"targets":[{"port":1,"protocol":"TCP","targetPort":"a-b"}]}}`))
+		`"labels":{"comity.dev/x":"y","a":"b"},"tiers":"self; *","selector":{"a":"b"},"ports":[{"port":1}],"targets":[{"port":1,"protocol":"TCP","targetPort":"a-b"}]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		record := &exchangev1alpha1.ExportRecord{}
 		if json.Unmarshal(data, record) != nil {

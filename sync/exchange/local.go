@@ -40,8 +40,8 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 			Labels: model.Unreserved(export.Spec.ExportedLabels), Annotations: model.Unreserved(export.Spec.ExportedAnnotations),
 		},
 	}
-	// An invalid preference is ignored. Callers of Prefer report it.
-	out.PreferLocal, _ = Prefer(export)
+	// A value that is too long stays invalid when it is shortened.
+	out.Tiers = model.OneLine(export.Annotations[model.AnnotationTiers], model.MaxTiersBytes+len("…"))
 	if spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = mcsv1beta1.Headless
 	}
@@ -65,18 +65,6 @@ func Ports(export *mcsv1beta1.ServiceExport, service *corev1.Service) (selection
 		return model.PortSelection{}, "", errors.New(missing + consequence)
 	}
 	return selection, missing, nil
-}
-
-// Prefer reports whether export asks importers to prefer endpoints of their own
-// cluster. The error names the annotation and the expected value; the export is
-// still valid, without the preference.
-func Prefer(export *mcsv1beta1.ServiceExport) (local bool, err error) {
-	value, set := export.Annotations[model.AnnotationPrefer]
-	if set && value != model.PreferLocal {
-		return false, fmt.Errorf("ServiceExport %s/%s, annotation %s: %s is unknown and ignored; expected %q, or no such annotation",
-			export.Namespace, export.Name, model.AnnotationPrefer, model.Quote(value), model.PreferLocal)
-	}
-	return set, nil
 }
 
 // AddSelector adds the selector of service and the targets of those ports that export

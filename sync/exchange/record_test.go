@@ -241,41 +241,25 @@ func TestASelectorIsPublishedOnlyWhenAskedFor(t *testing.T) {
 	}
 }
 
-func TestPrefer(t *testing.T) {
-	for _, c := range []struct {
-		annotations map[string]string
-		local       bool
-		problem     string
-	}{
-		{nil, false, ""},
-		{map[string]string{model.AnnotationPrefer: "local"}, true, ""},
-		{map[string]string{model.AnnotationPrefer: "Local\x1b"}, false,
-			`ServiceExport shop/web, annotation comity.dev/prefer: "Local\x1b" is unknown and ignored; expected "local", or no such annotation`},
-		{map[string]string{model.AnnotationPrefer: ""}, false,
-			`ServiceExport shop/web, annotation comity.dev/prefer: "" is unknown and ignored; expected "local", or no such annotation`},
+// Importers say what is wrong with tiers that they cannot read, and go on with those before.
+func TestTiersAreExportedAsTheyAre(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", " self;\n* ": "self; *", "local": "local",
+		strings.Repeat("a", 3000): strings.Repeat("a", model.MaxTiersBytes) + "…",
 	} {
 		e := anExport()
-		e.Annotations = c.annotations
-		local, err := Prefer(e)
-		if problem := errText(err); local != c.local || problem != c.problem {
-			t.Errorf("%v: got %t, %q", c.annotations, local, problem)
-		}
+		e.Annotations = map[string]string{model.AnnotationTiers: text}
 		export, err := LocalExport("a", e, aService())
-		if err != nil || export.PreferLocal != c.local || Record(export).PreferLocal != c.local {
-			t.Errorf("%v: exported with %t, %v", c.annotations, export.PreferLocal, err)
+		record := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop"}, Spec: Record(export)}
+		if err != nil || record.Spec.Tiers != want {
+			t.Errorf("%q: exported with %q, %v", text, record.Spec.Tiers, err)
+		}
+		if read, err := FromRecord("a", record); err != nil || read.Tiers != want {
+			t.Errorf("%q: read as %q, %v", text, read.Tiers, err)
 		}
 	}
 }
 
-func errText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
-// FAULT 9: clocks off by an hour, and times of 1970 and 2099. Who exports and
-// who imports must come to the same age, or they would choose different winners.
 func TestTheAgeOfAnExport(t *testing.T) {
 	for created, want := range map[string]string{
 		"2026-05-01T12:00:00Z":      "2026-05-01T12:00:00Z",

@@ -80,6 +80,8 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
 	p.checkFamilies(spec.IPFamilies)
 	p.checkAffinity(spec.SessionAffinity, spec.SessionAffinityConfig)
 	p.checkTraffic(spec.InternalTrafficPolicy, spec.TrafficDistribution)
+	p.check(len(spec.Tiers) <= model.MaxTiersBytes+len("…") && utf8.ValidString(spec.Tiers),
+		"spec.tiers", "holds %d bytes, or is no text; expected at most %d bytes of UTF-8", len(spec.Tiers), model.MaxTiersBytes)
 	p.checkLabels("spec.labels", spec.Labels)
 	p.checkMap("spec.annotations", spec.Annotations, isAnnotationKey)
 	p.checkLabels("spec.selector", spec.Selector)

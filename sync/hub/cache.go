@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // namespaceCaches read a set of namespaces that may change at any time. A cache of
@@ -179,6 +181,7 @@ type watch struct {
 	kind       client.Object
 	keys       handler.EventHandler
 	predicates []predicate.Predicate
+	only       string // the only namespace with objects of that kind; empty: all may have some
 }
 
 var _ source.SyncingSource = &watch{}
@@ -186,6 +189,9 @@ var _ source.SyncingSource = &watch{}
 // Start implements source.Source.
 func (w *watch) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	return w.caches.setUp(func(one *namespaceCache) error {
+		if w.only != "" && w.only != one.namespace {
+			return nil
+		}
 		// Before the cache starts, so that the namespace counts as read only with this kind.
 		if _, err := one.GetInformer(one.ctx, w.kind, cache.BlockUntilSynced(false)); err != nil {
 			return err
@@ -197,23 +203,13 @@ func (w *watch) Start(_ context.Context, queue workqueue.TypedRateLimitingInterf
 // WaitForSync waits until the namespaces that are watched now were read. A namespace
 // that goes meanwhile is not waited for.
 func (w *watch) WaitForSync(ctx context.Context) error {
-	if !wait(ctx, w.caches.ready) {
+	if !notify.AwaitClosed(ctx, w.caches.ready) {
 		return ctx.Err()
 	}
 	for _, one := range w.caches.watched() {
-		if !wait(ctx, one.waited) {
+		if !notify.AwaitClosed(ctx, one.waited) {
 			return ctx.Err()
 		}
 	}
 	return nil
-}
-
-// wait reports whether c was closed before ctx ended.
-func wait(ctx context.Context, c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -84,13 +84,9 @@ func New(opts Options) (*Hub, error) {
 	if opts.Wrap != nil {
 		httpClient.Transport = opts.Wrap(httpClient.Transport)
 	}
-	live, err := client.New(link.restConfig(), client.Options{HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper})
-	if err != nil {
-		return nil, fmt.Errorf("client of the hub: %w", err)
-	}
 	h := &Hub{
 		opts: opts, link: link, wake: notify.NewWake(), now: time.Now,
-		namespaces: &namespaces{self: opts.Self, reader: live, interval: opts.CheckInterval, now: time.Now, known: map[string]namespaceState{}},
+		namespaces: &namespaces{self: opts.Self, interval: opts.CheckInterval, now: time.Now, known: map[string]namespaceState{}},
 		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
 			return cache.New(link.restConfig(), cache.Options{
 				HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
@@ -99,14 +95,16 @@ func New(opts Options) (*Hub, error) {
 			})
 		}),
 	}
+	var err error
 	h.client, err = client.New(link.restConfig(), client.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper,
-		// There is one Lease, and no one needs its changes.
-		Cache: &client.CacheOptions{Reader: h.caches, DisableFor: []client.Object{&coordinationv1.Lease{}}},
+		// There is one Lease, and no one needs its changes; and of Namespaces it must be known that the hub answered.
+		Cache: &client.CacheOptions{Reader: h.caches, DisableFor: []client.Object{&coordinationv1.Lease{}, &corev1.Namespace{}}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
+	h.namespaces.reader = h.client
 	return h, h.caches.setUp(h.checkWithoutMember)
 }
 
@@ -129,6 +127,9 @@ func newMapper() apimeta.RESTMapper {
 // the namespace may be deleted too. One of the same name that is created later is
 // empty, and its MemberRecord must wait until everything was published there.
 func (h *Hub) checkWithoutMember(one *namespaceCache) error {
+	if one.namespace != model.ExchangeNamespace(h.opts.Self) {
+		return nil
+	}
 	informer, err := one.GetInformer(one.ctx, &exchangev1alpha1.MemberRecord{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
@@ -148,9 +149,14 @@ func (h *Hub) Client() client.Client { return h.client }
 func (h *Hub) Indexer() client.FieldIndexer { return h.caches }
 
 // Watch is a source of the keys that events of one kind give, in every one of this
-// member's exchange namespaces.
+// member's exchange namespaces that has the kind: each watch takes some 100 kB of the hub's memory.
 func (h *Hub) Watch(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
-	return &watch{h.caches, kind, keys, predicates}
+	only := ""
+	switch kind.(type) {
+	case *exchangev1alpha1.MemberRecord, *exchangev1alpha1.NamespaceRecord:
+		only = model.ExchangeNamespace(h.opts.Self)
+	}
+	return &watch{h.caches, kind, keys, predicates, only}
 }
 
 // Changed notifies that Problem may return something else, or that an exchange

@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -36,13 +37,12 @@ func (h *Hub) Start(ctx context.Context) error {
 		}
 	})
 	defer unsubscribe()
-	if !wait(ctx, h.opts.Peers.Listed()) {
+	if !notify.AwaitClosed(ctx, h.opts.Peers.Listed()) {
 		return nil
 	}
 	tick := time.NewTicker(h.opts.CheckInterval)
 	defer tick.Stop()
 	var renewed time.Time
-	said := "" // why the token was not renewed, as logged last
 	for first := true; ; {
 		if err := h.link.read(h.opts.Log); err != nil {
 			return err
@@ -55,13 +55,8 @@ func (h *Hub) Start(ctx context.Context) error {
 			}
 			if h.leads() && h.now().Sub(renewed) >= renewCheckInterval {
 				renewed = h.now()
-				err := h.renew(ctx)
-				if err != nil && ctx.Err() == nil && err.Error() != said {
-					said = err.Error()
+				if err := h.renew(ctx); err != nil && ctx.Err() == nil {
 					h.opts.Log.Error(err, "token not renewed, trying again")
-				}
-				if err == nil {
-					said = ""
 				}
 			}
 		}

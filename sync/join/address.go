@@ -40,11 +40,14 @@ func (p *Prepared) Candidates(ctx context.Context, r Route) ([]Address, error) {
 	peer, holder := p.find(r.Peer), p.find(r.Holder)
 	var all []Address
 	if peer.Server == "" && len(peer.CAData) == 0 {
-		stored, err := holder.storedAddress(ctx, r)
+		secret, err := holder.secret(ctx, secretOf(r))
 		if err != nil {
 			return nil, holder.named(err)
 		}
-		all = append(all, stored...)
+		// For this holder alone: no other member believes what is stored there. What cannot be used is written again.
+		if config, fault := kubeconfig.Sanitize(secret.Data[KubeconfigKey]); fault == nil && len(config.CAData) > 0 {
+			all = append(all, Address{config.Host, config.CAData, "stored by an earlier join"})
+		}
 	}
 	more, err := peer.ownAddresses(ctx)
 	if err != nil && len(all) == 0 {
@@ -56,20 +59,6 @@ func (p *Prepared) Candidates(ctx context.Context, r Route) ([]Address, error) {
 		}
 	}
 	return all, nil
-}
-
-// storedAddress is the one by which holder reaches its peer now. It is used for
-// this holder alone: no other member believes what is stored here.
-func (m *member) storedAddress(ctx context.Context, r Route) ([]Address, error) {
-	secret, err := m.secret(ctx, secretOf(r))
-	if err != nil {
-		return nil, err
-	}
-	config, fault := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
-	if fault != nil || len(config.CAData) == 0 { // it is written again
-		return nil, nil
-	}
-	return []Address{{config.Host, config.CAData, "stored by an earlier join"}}, nil
 }
 
 // ownAddresses are those of m's API server as it is given, or as the kubeconfig or m itself

@@ -7,9 +7,17 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -77,22 +85,17 @@ func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts 
 		read = append(read, model.ExchangeNamespace(other.ID))
 		own = append(own, model.ScopedExchangeNamespace(leaving.ID, other.ID), model.ScopedExchangeNamespace(other.ID, leaving.ID))
 	}
-	for _, at := range []struct {
-		cluster Cluster
-		objects []client.Object
-	}{
-		{leaving, []client.Object{secret(leaving.Namespace, model.ExchangeSecret)}},
-		{hub, grants(hub, leaving.ID, read, own)},
-	} {
-		m, err := openLive(at.cluster, opts)
-		if err == nil && m != nil {
-			err = m.removeAll(ctx, at.objects)
+	removeAt := func(at Cluster, objects ...client.Object) error {
+		m, err := openLive(at, opts)
+		if err != nil || m == nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("cluster %s: %w", at.cluster.ID, err)
-		}
+		return m.named(m.removeAll(ctx, objects))
 	}
-	return nil
+	if err := removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)); err != nil {
+		return err
+	}
+	return removeAt(hub, grants(hub, leaving.ID, read, own)...)
 }
 
 // grants are the objects by which the account of a cluster at another one reads namespaces,
@@ -121,8 +124,8 @@ func openLive(c Cluster, opts Options) (*member, error) {
 // but gone reads it.
 func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 	shared := namespace(model.ExchangeNamespace(m.ID), nil)
-	peers, err := m.peers(ctx)
-	if err != nil {
+	var peers v1alpha1.PeerList // none if the API server does not serve them
+	if err := m.list(ctx, &peers); err != nil && !apimeta.IsNoMatchError(err) {
 		return err
 	}
 	var readers rbacv1.RoleBindingList
@@ -130,35 +133,127 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 		return err
 	}
 	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != model.PeerName(gone) }) ||
-		slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return p.Name != string(gone) && !p.Spec.Removed }) {
+		slices.ContainsFunc(peers.Items, func(p v1alpha1.Peer) bool { return p.Name != string(gone) && !p.Spec.Removed }) {
 		return nil
 	}
 	return m.remove(ctx, shared)
 }
 
-// peers are m's Peers; none if the API server does not serve them.
-func (m *member) peers(ctx context.Context) ([]v1alpha1.Peer, error) {
-	var found v1alpha1.PeerList
-	if err := m.list(ctx, &found); err != nil && !apimeta.IsNoMatchError(err) {
-		return nil, err
+// Kinds that are listed.
+var (
+	namespaces    = []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace")}
+	service       = corev1.SchemeGroupVersion.WithKind("Service")
+	serviceExport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceExport"}
+	serviceImport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceImport"}
+)
+
+// Purge removes from c all that Comity made there: the Peers, the credentials for
+// them, their accounts and Roles, imports with their derived Services and
+// EndpointSlices, its conditions on ServiceExports, and the exchange namespaces.
+// What somebody else made is never deleted, whatever its labels and names are.
+// The agent must not run: it would make its imports again. Repeating it is free.
+func Purge(ctx context.Context, c Cluster, opts Options) error {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return err
 	}
-	return found.Items, nil
+	if c, err = c.withDefaults(); err != nil {
+		return err
+	}
+	m, err := open(c, opts)
+	if err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		m.purgeAccess, m.purgeImports, m.purgeConditions, m.purgeNamespaces,
+	} {
+		if err := m.named(step(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Peers are the ids of the clusters that c has Peers for, sorted.
-func Peers(ctx context.Context, c Cluster) ([]model.ClusterID, error) {
-	m, err := openLive(c, Options{})
-	if err != nil || m == nil {
-		return nil, err
-	}
-	found, err := m.peers(ctx)
+// purgeAccess removes Peers and Secrets, then what lets peers in. Accounts of members,
+// which are there if the cluster is the hub too, stay: they are the hub's.
+func (m *member) purgeAccess(ctx context.Context) error {
+	return EachOf(ctx, m.client, []schema.GroupVersionKind{
+		v1alpha1.GroupVersion.WithKind("Peer"),
+		corev1.SchemeGroupVersion.WithKind("Secret"),
+		rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
+		rbacv1.SchemeGroupVersion.WithKind("Role"),
+		corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+	}, func(object *metav1.PartialObjectMetadata) error {
+		isAccess := object.Labels[managedByLabel] == FieldOwner && (strings.HasPrefix(object.Name, "peer-") || object.Name == model.ExchangeSecret)
+		if object.Kind != "Peer" && !isAccess {
+			return nil
+		}
+		return m.remove(ctx, object)
+	}, client.InNamespace(m.Namespace))
+}
+
+// purgeImports removes what the agent made in the namespaces of users. Only its
+// field manager proves that; labels may be set by anybody.
+func (m *member) purgeImports(ctx context.Context) error {
+	exchange := map[string]bool{}
+	err := EachOf(ctx, m.client, namespaces, func(ns *metav1.PartialObjectMetadata) error {
+		exchange[ns.Name] = true
+		return nil
+	}, client.HasLabels{model.LabelExchangeFrom})
 	if err != nil {
-		return nil, m.named(err)
+		return err
 	}
-	var ids []model.ClusterID
-	for i := range found {
-		ids = append(ids, model.ClusterID(found[i].Name))
+	kinds := []schema.GroupVersionKind{serviceImport, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), service}
+	return EachOf(ctx, m.client, kinds, func(object *metav1.PartialObjectMetadata) error {
+		if exchange[object.Namespace] || !model.IsManaged(object) {
+			return nil
+		}
+		return m.removeDerived(ctx, object)
+	})
+}
+
+// removeDerived deletes what the agent made. Where a policy of the API server
+// (config/admission) reserves that to the agent's account, it acts as that account,
+// as an administrator may.
+func (m *member) removeDerived(ctx context.Context, object client.Object) error {
+	const otherwise = "it was not made by Comity"
+	err := m.removeIf(ctx, object, model.IsManaged, otherwise)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		return err
 	}
-	slices.Sort(ids)
-	return ids, nil
+	as := m.Cluster
+	as.RESTConfig = rest.CopyConfig(m.RESTConfig)
+	as.RESTConfig.Impersonate = rest.ImpersonationConfig{UserName: fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, m.ServiceAccount)}
+	agent, openErr := open(as, m.opts)
+	if openErr != nil {
+		return openErr
+	}
+	return agent.removeIf(ctx, object, model.IsManaged, otherwise)
+}
+
+// purgeConditions takes back the conditions of the agent, and no other's.
+func (m *member) purgeConditions(ctx context.Context) error {
+	return EachOf(ctx, m.client, []schema.GroupVersionKind{serviceExport}, func(object *metav1.PartialObjectMetadata) error {
+		if !model.AppliedBy(object, model.FieldOwner, "status") {
+			return nil
+		}
+		nothing := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":%q}}`,
+			serviceExport.GroupVersion().String(), serviceExport.Kind, object.Namespace, object.Name, object.UID)
+		if !m.opts.DryRun {
+			err := m.client.SubResource("status").Patch(ctx, object, client.RawPatch(types.ApplyPatchType, []byte(nothing)),
+				client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+			if client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("take the conditions off ServiceExport %s: %w", client.ObjectKeyFromObject(object), err)
+			}
+		}
+		m.report(object, Changed, "without Comity's conditions")
+		return nil
+	})
+}
+
+// purgeNamespaces removes the namespaces that m publishes in.
+func (m *member) purgeNamespaces(ctx context.Context) error {
+	return EachOf(ctx, m.client, namespaces, func(ns *metav1.PartialObjectMetadata) error {
+		return m.remove(ctx, ns)
+	}, client.MatchingLabels{model.LabelExchangeFrom: string(m.ID)})
 }

@@ -170,10 +170,7 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 		m.report(object, verb, note) // its namespace or the credential may be missing, so that the API server cannot be asked
 		return nil
 	}
-	wanted, err := m.toApply(object)
-	if err != nil {
-		return err
-	}
+	wanted := m.toApply(object)
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner), client.ForceOwnership}
 	if m.opts.DryRun {
 		options = append(options, client.DryRunAll)
@@ -193,23 +190,22 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 }
 
 // toApply is object with nothing in it that it does not mean to set.
-func (m *member) toApply(object client.Object) (*unstructured.Unstructured, error) {
+func (m *member) toApply(object client.Object) *unstructured.Unstructured {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		return nil, fmt.Errorf("convert %T %s: %w", object, object.GetName(), err)
-	}
+	utilruntime.Must(err) // not reached: every kind of the scheme has such a form
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(m.kindOf(object))
 	unstructured.RemoveNestedField(content, "status")
 	if spec, ok := content["spec"].(map[string]any); ok && len(spec) == 0 {
 		delete(content, "spec")
 	}
-	return u, nil
+	return u
 }
 
 // remove deletes object if a join made it and it is still the same one.
 func (m *member) remove(ctx context.Context, object client.Object) error {
-	return m.removeIf(ctx, object, applied, "it was not made by a join")
+	isOurs := func(found metav1.Object) bool { return model.AppliedBy(found, FieldOwner, "") }
+	return m.removeIf(ctx, object, isOurs, "it was not made by a join")
 }
 
 func (m *member) removeAll(ctx context.Context, objects []client.Object) error {
@@ -244,11 +240,6 @@ func (m *member) removeIf(ctx context.Context, object client.Object, ours func(m
 	}
 	m.report(object, Deleted, "")
 	return nil
-}
-
-// applied reports whether a join applied the object.
-func applied(object metav1.Object) bool {
-	return model.AppliedBy(object, FieldOwner, "")
 }
 
 func (m *member) report(object client.Object, verb Verb, note string) {

@@ -4,20 +4,24 @@
 package join
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
 
@@ -131,19 +135,17 @@ type space struct {
 // spacesOf are the namespaces of one member: the one that all others read, then
 // one for each other alone.
 func spacesOf(from model.ClusterID, members []Cluster) []space {
-	shared := space{name: model.ExchangeNamespace(from), labels: map[string]string{model.LabelExchangeFrom: string(from)}}
-	var scoped []space
+	all := []space{{name: model.ExchangeNamespace(from), labels: map[string]string{model.LabelExchangeFrom: string(from)}}}
 	for _, to := range members {
-		if to.ID == from {
-			continue
+		if to.ID != from {
+			all[0].readers = append(all[0].readers, to.ID)
+			all = append(all, space{
+				name: model.ScopedExchangeNamespace(from, to.ID), readers: []model.ClusterID{to.ID},
+				labels: map[string]string{model.LabelExchangeFrom: string(from), model.LabelExchangeTo: string(to.ID)},
+			})
 		}
-		shared.readers = append(shared.readers, to.ID)
-		scoped = append(scoped, space{
-			name: model.ScopedExchangeNamespace(from, to.ID), readers: []model.ClusterID{to.ID},
-			labels: map[string]string{model.LabelExchangeFrom: string(from), model.LabelExchangeTo: string(to.ID)},
-		})
 	}
-	return append([]space{shared}, scoped...)
+	return all
 }
 
 // exchangeRules grants verbs on what an exchange namespace holds, others on the
@@ -218,8 +220,7 @@ const quotaName = "comity-exchange"
 
 // quota bounds what the member that writes an exchange namespace of a hub can store
 // there, because all members depend on the hub's etcd. The numbers are those that
-// the readers accept (budget.Limits); a clusterset of 30 members with 10,000 exports
-// does not reach them, even if one member has all the exports. A member of its own
+// the readers accept, by the arithmetic of budget.MaxExports and so on. A member of its own
 // API server needs no quota: it fills its own etcd.
 //
 // The hub's controller manager counts; until it has counted for the first time, some
@@ -227,14 +228,112 @@ const quotaName = "comity-exchange"
 func quota(namespace string) *corev1.ResourceQuota {
 	hard := corev1.ResourceList{}
 	for name, count := range map[corev1.ResourceName]int64{
-		"count/exportrecords.exchange.comity.dev":    20_000,
-		"count/endpointslices.discovery.k8s.io":      40_000,
-		"count/namespacerecords.exchange.comity.dev": 20_000,
-		"count/importrecords.exchange.comity.dev":    20_000,
+		"count/exportrecords.exchange.comity.dev":    budget.MaxExports,
+		"count/endpointslices.discovery.k8s.io":      budget.MaxSlices,
+		"count/namespacerecords.exchange.comity.dev": budget.MaxOthers,
+		"count/importrecords.exchange.comity.dev":    budget.MaxOthers,
 		"count/memberrecords.exchange.comity.dev":    10,
 		"count/leases.coordination.k8s.io":           10,
 	} {
 		hard[name] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
 	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, quotaName, nil), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+}
+
+// namespaceFieldOwner is the field manager of what recordNamespaces writes. It is not
+// FieldOwner, whose next apply of the Role would remove the annotations.
+const namespaceFieldOwner = "comity-join-namespace"
+
+// refuseForeign refuses an exchange namespace in which others have rights although no
+// join made it: they would read what is published for one peer alone. Whoever may
+// create a namespace can give it labels, field managers and Roles, so that only what is
+// recorded in Comity's own namespace proves that a join made it. Without a record, as
+// after an interrupted join or one by an earlier version, nobody may have rights there
+// but by the RoleBindings of a join.
+func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, roles []rbacv1.Role) error {
+	for i := range roles {
+		if roles[i].Annotations[recordOf(found.Name)] == string(found.UID) {
+			return nil
+		}
+	}
+	var bindings rbacv1.RoleBindingList
+	if err := m.list(ctx, &bindings, client.InNamespace(found.Name)); err != nil {
+		return err
+	}
+	for i := range bindings.Items {
+		if !m.isOfJoin(&bindings.Items[i], found) {
+			return fmt.Errorf("namespace %s exists, it is not recorded that kubectl comity join made it, and RoleBinding %s gives others rights in it; delete "+
+				"the namespace, or that RoleBinding if you trust what is in it, then join again",
+				found.Name, bindings.Items[i].Name)
+		}
+	}
+	return nil
+}
+
+// isOfJoin reports whether a RoleBinding is one of m's exchange, or the one by which
+// another peer reads what is published for every peer. Who applies it sets what its Role
+// allows.
+func (m *member) isOfJoin(binding *rbacv1.RoleBinding, namespace *corev1.Namespace) bool {
+	if slices.ContainsFunc(m.exchange, func(object client.Object) bool {
+		wanted, is := object.(*rbacv1.RoleBinding)
+		return is && wanted.Namespace == namespace.Name && sameGrant(wanted, binding)
+	}) {
+		return true
+	}
+	reads := roleBinding(namespace.Name, binding.Name, readerRole, m.Namespace, binding.Name)
+	return namespace.Labels[model.LabelExchangeTo] == "" && sameGrant(reads, binding)
+}
+
+func sameGrant(a, b *rbacv1.RoleBinding) bool {
+	return a.RoleRef == b.RoleRef && equality.Semantic.DeepEqual(a.Subjects, b.Subjects)
+}
+
+// recordOf is the annotation, on the Roles that a join gives to accounts in Comity's
+// namespace, that holds the UID of an exchange namespace which the account may use.
+func recordOf(namespace string) string { return "namespace.comity.dev/" + namespace }
+
+// rolesOfAccounts are the Roles that joins gave to accounts in Comity's namespace.
+func (m *member) rolesOfAccounts(ctx context.Context) ([]rbacv1.Role, error) {
+	var roles rbacv1.RoleList
+	err := m.list(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner})
+	return roles.Items, err
+}
+
+// recordNamespaces records the exchange namespaces, which have been applied, before anybody gets a credential for them. It refuses those that somebody
+// created after they were checked.
+func (m *member) recordNamespaces(ctx context.Context) error {
+	if m.opts.DryRun || len(m.exchange) == 0 {
+		return nil
+	}
+	roles, err := m.rolesOfAccounts(ctx)
+	if err != nil {
+		return err
+	}
+	uids := map[string]types.UID{}
+	for _, object := range m.exchange {
+		if object.GetLabels()[model.LabelExchangeFrom] == "" {
+			continue
+		}
+		var found corev1.Namespace
+		if err := m.get(ctx, "", object.GetName(), &found); err != nil {
+			return err
+		}
+		if err := m.refuseForeign(ctx, &found, roles); err != nil {
+			return err
+		}
+		uids[found.Name] = found.UID
+	}
+	for i := range roles {
+		records := map[string]string{} // of the namespaces that the account of the Role may use
+		for _, object := range m.exchange {
+			binding, is := object.(*rbacv1.RoleBinding)
+			if uid, isExchange := uids[object.GetNamespace()]; is && isExchange && binding.Subjects[0].Name == roles[i].Name {
+				records[recordOf(binding.Namespace)] = string(uid)
+			}
+		}
+		if err := m.annotate(ctx, &roles[i], namespaceFieldOwner, records); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -31,10 +31,7 @@ func TestObjectsAreExactlyThese(t *testing.T) {
 	}
 	var got bytes.Buffer
 	for _, object := range all[0].Objects {
-		u, err := (&member{client: withObjects(t)}).toApply(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := (&member{client: withObjects(t)}).toApply(object)
 		text, err := yaml.Marshal(u.Object)
 		if err != nil {
 			t.Fatal(err)

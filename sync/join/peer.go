@@ -91,11 +91,8 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 	if m.opts.ReadOnly {
 		return plan, nil
 	}
-	object, err := plan.object()
-	if err != nil {
-		return plan, err
-	}
-	err = m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll)
+	object := client.ApplyConfigurationFromUnstructured(plan.object())
+	err = m.client.Apply(ctx, object, client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll)
 	if err != nil {
 		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
 	}
@@ -135,12 +132,12 @@ func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note st
 }
 
 // object is what is applied. A join of a cluster that was removed takes that back.
-func (p plannedPeer) object() (*unstructured.Unstructured, error) {
-	object, err := p.holder.toApply(p.wanted)
-	if err == nil && p.found.Spec.Removed {
-		err = unstructured.SetNestedField(object.Object, false, "spec", "removed")
+func (p plannedPeer) object() *unstructured.Unstructured {
+	object := p.holder.toApply(p.wanted)
+	if p.found.Spec.Removed {
+		_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
 	}
-	return object, err
+	return object
 }
 
 // write brings the Peer up to date.
@@ -152,11 +149,7 @@ func (p plannedPeer) write(ctx context.Context) error {
 		p.holder.report(p.wanted, Unchanged, p.note)
 		return nil
 	}
-	object, err := p.object()
-	if err != nil {
-		return err
-	}
-	return p.holder.apply(ctx, object, p.note)
+	return p.holder.apply(ctx, p.object(), p.note)
 }
 
 // Intervals while the agents remove what they imported.
@@ -183,11 +176,12 @@ func forget(ctx context.Context, ends []end, timeout time.Duration) error {
 			return e.holder.named(err)
 		}
 	}
-	deadline := time.Now().Add(timeout)
+	until, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	for i, e := range ends {
 		var err error
 		if marked[i] {
-			err = e.finish(ctx, deadline, timeout)
+			err = e.finish(ctx, until, timeout)
 		}
 		if err == nil {
 			err = e.holder.remove(ctx, secret(e.holder.Namespace, model.PeerName(e.peer)))
@@ -232,12 +226,12 @@ func (e end) mark(ctx context.Context) (bool, error) {
 }
 
 // finish deletes the Peer once the agent has removed what it imported.
-func (e end) finish(ctx context.Context, deadline time.Time, timeout time.Duration) error {
-	why, err := e.await(ctx, deadline, timeout)
-	if err != nil {
+func (e end) finish(ctx, until context.Context, timeout time.Duration) error {
+	why, err := e.await(ctx, until, timeout)
+	switch {
+	case err != nil:
 		return err
-	}
-	if why != "" {
+	case why != "":
 		e.holder.report(e.object(), Pending, why)
 		return nil
 	}
@@ -245,7 +239,7 @@ func (e end) finish(ctx context.Context, deadline time.Time, timeout time.Durati
 }
 
 // await waits until condition Removed of the Peer is true. Otherwise it says why it is not.
-func (e end) await(ctx context.Context, deadline time.Time, timeout time.Duration) (why string, err error) {
+func (e end) await(ctx, until context.Context, timeout time.Duration) (why string, err error) {
 	if e.holder.opts.DryRun {
 		return "", nil
 	}
@@ -256,8 +250,6 @@ func (e end) await(ctx context.Context, deadline time.Time, timeout time.Duratio
 		}
 		return "the agent does not run; " + left, nil
 	}
-	until, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
 	said := time.Now()
 	err = wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
 		peer, err := e.holder.peer(ctx, e.peer)
@@ -288,7 +280,7 @@ func isRemoved(peer *v1alpha1.Peer) bool {
 
 // imports counts those that have an export of the peer, as a text too.
 func (e end) imports(ctx context.Context) (count int, text string, err error) {
-	count, err = CountImports(ctx, e.holder.client, e.peer)
+	count, _, err = CountImports(ctx, e.holder.client, e.peer)
 	return count, fmt.Sprintf("imports with an export of cluster %s: %d", e.peer, count), err
 }
 

@@ -275,7 +275,7 @@ const AnnotationCluster = "comity.dev/cluster"
 // Objects are all that Write applies but the Secrets with credentials, each once and in the
 // order of work. Comity's own namespace is not among those of a member, where Comity runs: a
 // tool that prunes what it applied would delete the agent with it.
-func (p *Prepared) Objects() (all []*unstructured.Unstructured, err error) {
+func (p *Prepared) Objects() (all []*unstructured.Unstructured) {
 	for _, m := range p.clusters() {
 		objects := slices.Clone(m.exchange)
 		for _, planned := range p.peers {
@@ -287,15 +287,12 @@ func (p *Prepared) Objects() (all []*unstructured.Unstructured, err error) {
 			if _, is := object.(*corev1.Namespace); is && object.GetName() == m.Namespace && !m.isHub {
 				continue
 			}
-			applied, err := m.toApply(object)
-			if err != nil {
-				return nil, err
-			}
+			applied := m.toApply(object)
 			applied.SetAnnotations(labels.Merge(applied.GetAnnotations(), labels.Set{AnnotationCluster: string(m.ID)}))
 			all = append(all, applied)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // Use sets the address that is stored for a route. Without it, it is the first of the

@@ -64,10 +64,10 @@ func (m *member) learnPods(ctx context.Context) error {
 	if err := m.list(ctx, &nodes); err != nil {
 		return err
 	}
-	whole := parseCIDRs(config.Networking["podSubnet"])
+	whole := model.ReadPrefixes(config.Networking["podSubnet"])
 	m.ranges.Pods, m.ranges.Source = whole, "the pod subnet of the cluster"
 	for i := range nodes.Items {
-		for _, prefix := range parseCIDRs(nodes.Items[i].Spec.PodCIDRs...) {
+		for _, prefix := range model.ReadPrefixes(nodes.Items[i].Spec.PodCIDRs...) {
 			if !covered(prefix, whole) {
 				m.ranges.Pods = append(m.ranges.Pods, prefix)
 				m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
@@ -83,7 +83,7 @@ func (m *member) learnServices(ctx context.Context) error {
 	var list networkingv1.ServiceCIDRList
 	err := m.list(ctx, &list)
 	for i := range list.Items {
-		m.ranges.Services = append(m.ranges.Services, parseCIDRs(list.Items[i].Spec.CIDRs...)...)
+		m.ranges.Services = append(m.ranges.Services, model.ReadPrefixes(list.Items[i].Spec.CIDRs...)...)
 	}
 	if !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
@@ -92,7 +92,7 @@ func (m *member) learnServices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if m.ranges.Services = parseCIDRs(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 {
+	if m.ranges.Services = model.ReadPrefixes(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 {
 		return fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 	}
 	return nil
@@ -114,17 +114,6 @@ func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err e
 		return kubeadmConfig{}, nil //nolint:nilerr // it is kubeadm's to read; there are other sources
 	}
 	return config, nil
-}
-
-// parseCIDRs reads texts of one or more ranges. What is no range is left out: the API server
-// and kubeadm validate their own.
-func parseCIDRs(texts ...string) (all []netip.Prefix) {
-	for text := range strings.SplitSeq(strings.Join(texts, ","), ",") {
-		if prefix, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
-			all = append(all, prefix.Masked())
-		}
-	}
-	return all
 }
 
 // disjoint refuses clusters whose ranges overlap.
@@ -185,7 +174,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 
 // uncovered names the pod ranges of peer that lie outside of what was accepted.
 func uncovered(stored []string, peer *member) string {
-	known := parseCIDRs(stored...)
+	known := model.ReadPrefixes(stored...)
 	missing := slices.DeleteFunc(slices.Clone(peer.ranges.Pods), func(p netip.Prefix) bool { return covered(p, known) })
 	if len(missing) == 0 {
 		return ""

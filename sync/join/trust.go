@@ -14,6 +14,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -92,30 +93,26 @@ func Authenticate(ctx context.Context, c client.Client, token string) (user stri
 	return review.Status.User.Username, nil
 }
 
-// recreate deletes account here and makes it again. Every token of the old one
-// is bound to its UID, so the API server refuses them from then on, save for the
-// 10 s for which it remembers that a token was good.
-func (m *member) recreate(ctx context.Context, account string) error {
-	wanted := serviceAccount(m.Namespace, account)
-	if err := m.remove(ctx, wanted); err != nil {
-		return err
-	}
-	return m.apply(ctx, wanted, "its old tokens are not valid any more")
-}
-
-// issue makes a kubeconfig with a new token of account here. If again is true, no old token is valid any more.
+// issue makes a kubeconfig with a new token of account here. If again is true, it first
+// deletes the account and makes it again. Every token of the old one is bound to its UID, so
+// the API server refuses them from then on, save for the 10 s for which it remembers that a
+// token was good.
 func (m *member) issue(ctx context.Context, account string, again bool) (kubeconfig []byte, note string, err error) {
+	wanted := serviceAccount(m.Namespace, account)
 	if again {
-		if err := m.recreate(ctx, account); err != nil {
-			return nil, "", err
+		if err = m.remove(ctx, wanted); err == nil {
+			err = m.apply(ctx, wanted, "its old tokens are not valid any more")
 		}
+	}
+	if err != nil {
+		return nil, "", err
 	}
 	if m.opts.DryRun {
 		return nil, "new credential", nil
 	}
 	seconds := int64(m.opts.Expiry / time.Second)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
-	if err := m.client.SubResource("token").Create(ctx, serviceAccount(m.Namespace, account), request); err != nil {
+	if err := m.client.SubResource("token").Create(ctx, wanted, request); err != nil {
 		return nil, "", fmt.Errorf("ask cluster %s for a token of ServiceAccount %s/%s: %w", m.ID, m.Namespace, account, err)
 	}
 	if kubeconfig, err = writeKubeconfig(account, m.Cluster, request.Status.Token); err != nil {
@@ -161,14 +158,9 @@ func (m *member) annotate(ctx context.Context, object client.Object, owner clien
 	return nil
 }
 
-// contains reports whether every entry of wanted is in labels.
-func contains(labels, wanted map[string]string) bool {
-	for key, value := range wanted {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return true
+// contains reports whether every entry of wanted is in found.
+func contains(found, wanted map[string]string) bool {
+	return labels.Equals(found, labels.Merge(found, wanted))
 }
 
 // writeKubeconfig is the kubeconfig by which user reaches peer: self-contained,
@@ -199,30 +191,28 @@ func freshEnough(token string, now time.Time) bool {
 	return ok && 2*(claims.Expires-now.Unix()) > claims.Expires-claims.Issued
 }
 
-// Credential is the token in the Secret of a Peer.
-type Credential struct {
-	Token string
-	// Expires is zero if the token does not say it.
-	Expires time.Time
-}
-
-// ReadCredential reads the Secret of a Peer. fault is the reason for which the agent would
-// not use it; empty if it would.
-func ReadCredential(ctx context.Context, c client.Client, key client.ObjectKey) (credential Credential, fault string, err error) {
+// CheckCredential reads the Secret by which its holder reads a peer, and asks the API server of
+// the peer, unless asked is nil, whether it accepts the token. It gives the reason for which
+// the peer cannot be read with it; none if all is well.
+func CheckCredential(ctx context.Context, holder client.Client, key client.ObjectKey, peer string, asked client.Client, now time.Time) (reason, message string, err error) {
 	var secret corev1.Secret
-	if err := c.Get(ctx, key, &secret); err != nil {
-		if apierrors.IsNotFound(err) {
-			return credential, "SecretMissing", nil
-		}
-		return credential, "", fmt.Errorf("read Secret %s: %w", key, err)
+	if err := holder.Get(ctx, key, &secret); apierrors.IsNotFound(err) {
+		return "SecretMissing", "there is no credential by which cluster " + peer + " is read", nil
+	} else if err != nil {
+		return "", "", fmt.Errorf("read Secret %s: %w", key, err)
 	}
 	config, invalid := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
 	if invalid != nil {
-		return credential, "InvalidKubeconfig", nil
+		return "InvalidKubeconfig", fmt.Sprintf("the credential by which cluster %s is read cannot be used: %v", peer, invalid), nil
 	}
-	credential.Token = config.BearerToken
-	if claims, ok := kubeconfig.ReadToken(config.BearerToken); ok {
-		credential.Expires = time.Unix(claims.Expires, 0)
+	if claims, ok := kubeconfig.ReadToken(config.BearerToken); ok && claims.Expires <= now.Unix() {
+		return "Expired", fmt.Sprintf("the token by which cluster %s is read expired at %s", peer, time.Unix(claims.Expires, 0).UTC().Format(time.RFC3339)), nil
 	}
-	return credential, "", nil
+	if asked == nil {
+		return "", "", nil
+	}
+	if user, err := Authenticate(ctx, asked, config.BearerToken); err != nil || user != "" {
+		return "", "", err
+	}
+	return "Unauthorized", fmt.Sprintf("cluster %s does not accept the token by which it is read: it was revoked, or its account was made again", peer), nil
 }

@@ -24,8 +24,8 @@ type facts struct {
 	nodes []corev1.Node
 	// cidrs is empty where the kind does not exist yet.
 	cidrs []networkingv1.ServiceCIDR
-	// service is default/kubernetes; nil if it was not found.
-	service *corev1.Service
+	// service is default/kubernetes; empty if it was not found.
+	service corev1.Service
 }
 
 // compute returns the properties of the cluster; opts override what was read.
@@ -33,7 +33,7 @@ func compute(opts Options, f facts) model.LocalCluster {
 	local := model.LocalCluster{Zones: zones(f.nodes), PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs}
 	if len(local.PodCIDRs) == 0 {
 		for i := range f.nodes {
-			local.PodCIDRs = append(local.PodCIDRs, parse(f.nodes[i].Spec.PodCIDRs)...)
+			local.PodCIDRs = append(local.PodCIDRs, model.ReadPrefixes(f.nodes[i].Spec.PodCIDRs...)...)
 		}
 	}
 	if len(local.ServiceCIDRs) > 0 {
@@ -50,13 +50,13 @@ func compute(opts Options, f facts) model.LocalCluster {
 // of the one Service that every cluster has.
 func serviceRanges(f facts) (all []netip.Prefix, inOrder []corev1.IPFamily) {
 	for i := range f.cidrs {
-		prefixes := parse(f.cidrs[i].Spec.CIDRs)
+		prefixes := model.ReadPrefixes(f.cidrs[i].Spec.CIDRs...)
 		if f.cidrs[i].Name == defaultServiceCIDR {
 			inOrder = families(prefixes)
 		}
 		all = append(all, prefixes...)
 	}
-	if len(inOrder) > 0 || f.service == nil {
+	if len(inOrder) > 0 {
 		return all, inOrder
 	}
 	var own []netip.Prefix
@@ -92,18 +92,6 @@ func zones(nodes []corev1.Node) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// parse leaves out what is no prefix. The API server validates these fields, so
-// that does not happen.
-func parse(texts []string) []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range texts {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			out = append(out, p.Masked())
-		}
-	}
-	return out
 }
 
 // aggregate is the shortest sorted list of prefixes that holds the same

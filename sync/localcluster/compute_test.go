@@ -38,7 +38,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func TestCompute(t *testing.T) {
 	const four, six = corev1.IPv4Protocol, corev1.IPv6Protocol
-	kubernetes := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::1", "10.0.0.1"}}}
+	kubernetes := corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::1", "10.0.0.1"}}}
 	cases := []struct {
 		name string
 		opts Options

@@ -174,13 +174,8 @@ func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
 		f.cidrs = cidrs.Items
 	}
 	if len(h.opts.ServiceCIDRs) == 0 {
-		service := &corev1.Service{}
-		err := h.cache.Get(ctx, defaultService, service)
-		if client.IgnoreNotFound(err) != nil {
+		if err := h.cache.Get(ctx, defaultService, &f.service); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("read the Service %s: %w", defaultService, err)
-		}
-		if err == nil {
-			f.service = service
 		}
 	}
 	now := compute(h.opts, f)

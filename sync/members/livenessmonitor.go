@@ -4,19 +4,28 @@
 package members
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// maxTick is how often peers are checked; with a short StaleAfter, more often.
+// maxTick is how often peers are checked; with a short LostAfter, more often.
 const maxTick = time.Second
 
 // monitorLiveness does what depends on time until ctx ends: it updates liveness.
 func (s *Set) monitorLiveness(ctx context.Context) error {
-	ticker := s.opts.Clock.NewTicker(min(maxTick, s.opts.StaleAfter/20))
+	ticker := s.opts.Clock.NewTicker(min(maxTick, s.opts.LostAfter/20))
 	defer ticker.Stop()
 	for {
 		select {
@@ -37,7 +46,7 @@ func (s *Set) tick() {
 	s.lastTick = now
 	var ids []model.ClusterID
 	for id, m := range s.members {
-		if gap > s.opts.StaleAfter/4 {
+		if gap > s.opts.LostAfter/4 {
 			m.heartbeat.tracker.Skip(gap)
 		}
 		ids = append(ids, id)
@@ -46,16 +55,17 @@ func (s *Set) tick() {
 	for _, id := range ids {
 		s.update(id, func() model.MemberChanged { return s.checkHeartbeat(s.members[id], now) })
 	}
+	s.probe(now)
 }
 
 // checkHeartbeat updates the liveness of m. The Lease of a peer with a connection is read
-// before the peer becomes Stale.
+// as soon as a renewal is missing.
 func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 	switch {
-	case m == nil || !m.heartbeat.tracker.Overdue(now):
+	case m == nil || !m.heartbeat.tracker.Missed(now):
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
-	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.StaleAfter/2:
+	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/2:
 		// The Lease is read over a connection of its own, which works even where the watches of
 		// the present connection deliver nothing any more.
 		m.heartbeat.requesting, m.heartbeat.requested = true, now
@@ -134,9 +144,11 @@ func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
 	return model.HeartbeatBack
 }
 
-// leaseOverdue makes the peer Stale or Lost if it is time.
+// leaseOverdue makes the peer Lost if it is time.
 func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.MemberChanged {
-	if !m.heartbeat.tracker.Update(now, why.Reason, why.Message) {
+	m.heartbeat.failure = why
+	answers, known := s.prober.Answers(types.NamespacedName{})[m.id]
+	if !m.heartbeat.tracker.Update(now, known && !answers, why.Reason, why.Message) {
 		return nothing
 	}
 	s.logFailure(m, "the heartbeat of a peer is missing", why)
@@ -148,7 +160,7 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.M
 // that a change of the Secret has made is not replaced.
 func (s *Set) reconnect(m *member, now time.Time) {
 	dead := m.inUse()
-	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < s.opts.StaleAfter) {
+	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < 3*s.opts.LostAfter) {
 		return
 	}
 	if err := s.dial(m, dead.Config(), connection{again: true}); err != nil {
@@ -157,4 +169,101 @@ func (s *Set) reconnect(m *member, now time.Time) {
 	}
 	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
 	s.counters.reconnected.WithLabelValues(string(m.id)).Inc()
+}
+
+// Of each peer, up to maxSample endpoints are probed: once its heartbeat is overdue, those
+// that answered while it was Connected, when they are probed a fifteenth as often. An
+// endpoint that never answered says nothing: a NetworkPolicy may let only its clients in. One
+// that did not in the last sample may be slow: it counts as long as it did in one of the last ones.
+const (
+	maxSample   = 50
+	sampleEvery = 15
+	lastSamples = 10
+)
+
+// probe has the endpoints probed of all peers without a heartbeat, and samples those of the others.
+func (s *Set) probe(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	overdue := map[model.ClusterID][]netip.AddrPort{}
+	for id, m := range s.members {
+		switch p := &m.probes; {
+		case m.heartbeat.tracker.Overdue(now):
+			overdue[id] = slices.Collect(maps.Keys(p.answered))
+		case m.synced() && !m.heartbeat.tracker.Missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
+			p.sampling, p.sampled = true, now
+			s.ending.Go(func() { s.sample(m) })
+		}
+	}
+	s.prober.Watch(types.NamespacedName{}, overdue)
+}
+
+// probed takes what probes found.
+func (s *Set) probed() {
+	for _, member := range s.Members() {
+		s.update(member.ID, func() model.MemberChanged {
+			m, now := s.members[member.ID], s.opts.Clock.Now()
+			if m == nil || !m.heartbeat.tracker.Overdue(now) {
+				return nothing
+			}
+			return s.leaseOverdue(m, now, m.heartbeat.failure)
+		})
+	}
+}
+
+// sample finds which endpoints of m answer.
+func (s *Set) sample(m *member) {
+	view := s.view.Load().members
+	at := slices.IndexFunc(view, func(v snapshot) bool { return v.ID == m.id && v.from != nil })
+	var answers map[netip.AddrPort]bool
+	if at >= 0 {
+		answers = s.prober.Dial(s.ctx, s.targets(&view[at]))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, now := &m.probes, s.opts.Clock.Now()
+	p.sampling = false
+	if at < 0 || m.heartbeat.tracker.Missed(now) { // it may be down already
+		return
+	}
+	before := p.answered
+	p.answered = map[netip.AddrPort]time.Time{}
+	for target, answered := range answers {
+		last, did := before[target]
+		if answered {
+			last, did = now, true
+		}
+		if did && now.Sub(last) < lastSamples*sampleEvery*s.opts.Probe {
+			p.answered[target] = last
+		}
+	}
+}
+
+// targets are some of the ready endpoints that a peer exports to this cluster, and that are
+// accepted: of as many exports as there may be, in an order that differs between clusters,
+// so that they do not all probe the same ones.
+func (s *Set) targets(m *snapshot) sets.Set[netip.AddrPort] {
+	hashes := map[types.NamespacedName][]byte{}
+	for _, key := range m.from.Keys() {
+		hash := sha256.Sum256([]byte(string(s.opts.Self) + "/" + key.String()))
+		hashes[key] = hash[:]
+	}
+	keys := slices.SortedFunc(maps.Keys(hashes), func(a, b types.NamespacedName) int { return bytes.Compare(hashes[a], hashes[b]) })
+	var of [][]netip.AddrPort // by export
+	for _, key := range keys {
+		if p := s.published(m, key, true); p.Export != nil && len(of) < maxSample {
+			of = append(of, exchange.Targets(p.Slices))
+		}
+	}
+	out := sets.New[netip.AddrPort]()
+	for round, more := 0, true; more; round++ {
+		more = false
+		for _, targets := range of {
+			if round < len(targets) && len(out) < maxSample {
+				more = true
+				out.Insert(targets[round])
+			}
+		}
+	}
+	return out
 }

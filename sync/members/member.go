@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/members/liveness"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
@@ -27,6 +29,7 @@ type member struct {
 	active    *connection
 	next      *connection
 	heartbeat heartbeat
+	probes    probes
 	restored  time.Time // when its store was last restored from a backup
 	unrenewed string    // why the token was not renewed, as logged last; only refreshAll uses it
 }
@@ -48,11 +51,20 @@ type heartbeat struct {
 	renewal    string    // the last one that was read
 	requesting bool      // requestLease is running
 	requested  time.Time // when it last started
+	// failure is why there was no renewal when it last ended.
+	failure remote.Failure
+}
+
+// probes is what is known of the endpoints of a peer.
+type probes struct {
+	// answered is when each of those answered last that did lately, while the peer was Connected.
+	answered map[netip.AddrPort]time.Time
+	sampling bool      // sample is running
+	sampled  time.Time // when it last started
 }
 
 func (s *Set) newMember(id model.ClusterID) *member {
-	times := liveness.Times{Stale: s.opts.StaleAfter, Lost: s.opts.LostAfter}
-	return &member{id: id, heartbeat: heartbeat{tracker: liveness.New(times, s.opts.Clock.Now())}}
+	return &member{id: id, heartbeat: heartbeat{tracker: liveness.New(s.opts.LostAfter, s.opts.Clock.Now())}}
 }
 
 // synced reports whether what the peer publishes is used.
@@ -69,6 +81,15 @@ func (m *member) limited() remote.Failure {
 		}
 	}
 	return remote.Failure{}
+}
+
+// drains are those of its Peer and of itself.
+func (m *member) drains() []model.Drain {
+	self := ""
+	if m.active != nil {
+		self = m.active.Drained()
+	}
+	return exchange.Drains(&m.claim.peer.Spec, self)
 }
 
 func (m *member) connections() []*connection {
@@ -186,7 +207,7 @@ func (s *Set) updateView() {
 		m := s.members[id]
 		r := snapshot{accepted: m.claim.accepted, Member: model.Member{
 			ID: id, Synced: m.synced(), Liveness: m.heartbeat.tracker.Liveness(),
-			Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(), Added: m.claim.peer.CreationTimestamp.Time,
+			Drains: m.drains(), Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(), Added: m.claim.peer.CreationTimestamp.Time,
 		}}
 		if r.Synced {
 			r.from = m.active.Connection

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -86,7 +87,8 @@ func (c claim) isOfSameCluster(other claim) bool {
 // equal reports whether a member with c is the same to the controllers as one with other.
 func (c claim) equal(other claim) bool {
 	return other.peer != nil && c.unusable() == other.unusable() && maps.Equal(c.peer.Labels, other.peer.Labels) &&
-		reflect.DeepEqual(c.accepted, other.accepted) && c.confirmMissingBefore().Equal(other.confirmMissingBefore())
+		reflect.DeepEqual(c.accepted, other.accepted) && c.confirmMissingBefore().Equal(other.confirmMissingBefore()) &&
+		equality.Semantic.DeepEqual(c.peer.Spec.Drained, other.peer.Spec.Drained) && c.peer.Spec.IgnoreDrain == other.peer.Spec.IgnoreDrain
 }
 
 func (c claim) confirmMissingBefore() time.Time {

@@ -96,6 +96,9 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 	if c.unusable() || !c.isOfSameCluster(before) {
 		s.disconnect(m)
 	}
+	if !c.isOfSameCluster(before) {
+		m.probes = probes{}
+	}
 	if c.config != nil { // the present connection stays until the new one is synced
 		if err := s.dial(m, c.config, connection{}); err != nil {
 			m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}

@@ -17,6 +17,7 @@ package members
 import (
 	"cmp"
 	"context"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/comity-mcs/comity/sync/endpointprobe"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
@@ -48,9 +50,12 @@ type Options struct {
 	// LocalCluster is what this cluster is like; its own address ranges are accepted
 	// from no peer. Default: none are known.
 	LocalCluster func() model.LocalCluster
-	// StaleAfter and LostAfter are how long the Lease of a peer may lack a renewal
-	// before the peer is Stale, then Lost.
-	StaleAfter, LostAfter time.Duration
+	// LostAfter is how long the Lease of a peer may lack a renewal before its endpoints are
+	// probed; if they do not answer either, it is Lost.
+	LostAfter time.Duration
+	// Probe is how often they are; default two seconds. Dial is that of endpointprobe.
+	Probe time.Duration
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	// StatusInterval is how often the status of a Peer is computed, and written if it
 	// changed. A change of its state is written at once.
 	StatusInterval time.Duration
@@ -69,6 +74,7 @@ type Options struct {
 type Set struct {
 	opts     Options
 	counters counters
+	prober   *endpointprobe.Prober
 	ctx      context.Context // ends when the process does; connections live in it
 	cancel   context.CancelFunc
 	listed   chan struct{}
@@ -110,7 +116,7 @@ type snapshot struct {
 
 // New returns a Set without any member.
 func New(opts Options) *Set {
-	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
+	opts.Clock, opts.Probe = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{}), cmp.Or(opts.Probe, 2*time.Second)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
 		opts: opts, ctx: ctx, cancel: cancel, listed: make(chan struct{}),
@@ -118,6 +124,11 @@ func New(opts Options) *Set {
 		members: map[model.ClusterID]*member{},
 	}
 	s.counters = newCounters(opts.Registry, s)
+	// Of a lost peer, no more than 50 addresses are opened in a second, on two replicas.
+	s.prober = endpointprobe.New(endpointprobe.Options{
+		Dial: opts.Dial, Interval: opts.Probe, Concurrency: 10 * maxSample, Sample: maxSample, Strict: true, Log: opts.Log,
+	})
+	s.prober.Subscribe(func(types.NamespacedName) { s.probed() })
 	s.view.Store(&view{})
 	return s
 }
@@ -133,7 +144,7 @@ func (s *Set) OwnIDClaim() types.UID { return s.view.Load().ownID }
 
 // Members lists the other members by id, connected or not: one for each Peer that is
 // neither removed nor being deleted. One whose Peer is refused is not Synced. One whose
-// credential was revoked, or that cannot be reached, stays Synced: it becomes Stale, and
+// credential was revoked, or that cannot be reached, stays Synced: it becomes Lost, and
 // what was read last counts.
 func (s *Set) Members() []model.Member {
 	view := s.view.Load().members
@@ -197,10 +208,12 @@ func (g gauges) Collect(out chan<- prometheus.Metric) {
 			return value
 		}
 		now := m.state()
-		for _, state := range []string{stateRefused, stateNotRead, string(model.Connected), string(model.Stale), string(model.Lost)} {
-			gauge("comity_peer_state", "1 for the state of the peer: Refused (its Peer is), NotRead (not completely since start), Connected, Stale or Lost.",
+		for _, state := range []string{stateRefused, stateNotRead, string(model.Connected), string(model.Lost)} {
+			gauge("comity_peer_state", "1 for the state of the peer: Refused (its Peer is), NotRead (not completely since start), Connected or Lost.",
 				is(state == now), prometheus.Labels{"state": state})
 		}
+		gauge("comity_peer_drained", "1 if the peer is drained, so that its endpoints are the last resort here.", is(len(m.drains()) > 0), nil)
+		gauge("comity_peer_probed_endpoints", "Endpoints of the peer that answered lately, and of which one has to answer once its heartbeat is missing.", float64(len(m.probes.answered)), nil)
 		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.",
 			is(m.limited() != remote.Failure{}), nil)
 		if at := m.heartbeat.tracker.LastRenewal(); !at.IsZero() {

@@ -45,6 +45,7 @@ type observed struct {
 	liveness       model.Liveness
 	heartbeat      time.Time // the last one; zero if none was seen since this process started
 	limited        remote.Failure
+	drains         []model.Drain
 	invalid        int // how many records are not valid
 	firstInvalid   string
 	version        string
@@ -64,7 +65,7 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	}
 	o := observed{
 		refused: cmp.Or(m.claim.refused, m.claim.ignored), connects: m.inUse() != nil, read: m.synced(), limited: m.limited(),
-		liveness: m.heartbeat.tracker.Liveness(), heartbeat: m.heartbeat.tracker.LastRenewal(), tokenExpires: m.claim.tokenExpires(),
+		drains: m.drains(), liveness: m.heartbeat.tracker.Liveness(), heartbeat: m.heartbeat.tracker.LastRenewal(), tokenExpires: m.claim.tokenExpires(),
 	}
 	if o.connects {
 		if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet
@@ -97,6 +98,10 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	if o.setConnected(b) && !o.heartbeat.IsZero() || out.LastHeartbeat == nil && !o.heartbeat.IsZero() {
 		out.LastHeartbeat = ptr.To(metav1.NewTime(o.heartbeat).Rfc3339Copy())
 	}
+	was := meta.FindStatusCondition(out.Conditions, exchangev1alpha1.PeerDrained)
+	if o.setDrained(b); was != nil && len(o.drains) == 0 && (o.read || was.ObservedGeneration != peer.Generation) { // else it may drain itself
+		meta.RemoveStatusCondition(&out.Conditions, exchangev1alpha1.PeerDrained)
+	}
 	out.TokenExpires = o.tokenExpires
 	out.Version = cmp.Or(o.version, out.Version)
 	meta.RemoveStatusCondition(&out.Conditions, exchangev1alpha1.PeerRemoved)
@@ -122,7 +127,7 @@ func (o observed) setConnected(b builder) bool {
 	switch {
 	case !o.connects && o.refused.Reason != "":
 		return b.set(typ, o.refused, "")
-	case o.liveness.State == model.Stale, o.liveness.State == model.Lost:
+	case o.liveness.State == model.Lost:
 		since := "since this process started"
 		if !o.liveness.Confirmed.IsZero() {
 			since = "since " + o.liveness.Confirmed.Format(time.RFC3339)
@@ -132,6 +137,9 @@ func (o observed) setConnected(b builder) bool {
 			why = o.problem
 		}
 		message := fmt.Sprintf("no heartbeat of cluster %s was seen %s: %s: %s", b.peer.Name, since, why.Reason, why.Message)
+		if o.liveness.Silent {
+			message = "no probed endpoint answers, and " + message
+		}
 		return b.set(typ, remote.Failure{Reason: string(o.liveness.State), Message: message}, "")
 	case o.problem.Reason != "" && (!o.read || o.problem.Reason != model.ReasonLimitExceeded):
 		return b.set(typ, o.problem, "")
@@ -142,6 +150,24 @@ func (o observed) setConnected(b builder) bool {
 		return false
 	}
 	return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: ReasonConnecting, Message: "cluster " + b.peer.Name + " is being connected to"})
+}
+
+// setDrained sets condition Drained of a peer that is.
+func (o observed) setDrained(b builder) {
+	for _, d := range o.drains {
+		by, end := "an administrator of this cluster", "kubectl comity resume "+b.peer.Name
+		if d.Self {
+			by, end = "cluster "+b.peer.Name+" itself", end+" --self there, or spec.ignoreDrain of its Peer here"
+		}
+		text := fmt.Sprintf("%s drained it, so that its endpoints are used only where no other cluster has a ready one", by)
+		if d.Force {
+			text = by + " drained it by force, so that its endpoints are not ready"
+		}
+		if d.Over > 0 {
+			text += fmt.Sprintf("; one import after the other from %s to %s", d.Since.UTC().Format(time.RFC3339), d.Since.Add(d.Over).UTC().Format(time.RFC3339))
+		}
+		b.set(exchangev1alpha1.PeerDrained, remote.Failure{}, text+"; to end that: "+end)
+	}
 }
 
 // incomplete says what is missing or waits, and which commands end that.

@@ -30,7 +30,7 @@ func conditions(status v1alpha1.PeerStatus) map[string]string {
 
 func TestTheStatusOfAPeer(t *testing.T) {
 	connected := model.Liveness{State: model.Connected}
-	stale := model.Liveness{State: model.Stale, Reason: remote.ReasonUnauthorized, Message: "no"}
+	lost := model.Liveness{State: model.Lost, Reason: remote.ReasonUnauthorized, Message: "no"}
 	unreachable, limit := remote.Failure{Reason: remote.ReasonUnreachable, Message: "no"}, remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}
 	refused := remote.Failure{Reason: ReasonSecretMissing, Message: "no"}
 	good := map[string]string{"Accepted": "True Accepted", "Connected": "True Connected", "RecordsValid": "True RecordsValid", "WithinLimits": "True WithinLimits", "Complete": "True Complete"}
@@ -62,15 +62,15 @@ func TestTheStatusOfAPeer(t *testing.T) {
 		"its Secret is there again": {before: of(observed{refused: refused, liveness: connected}), now: observed{connects: true, liveness: connected}, want: started},
 		"its Secret is missing": {before: of(read), now: observed{refused: refused, liveness: connected},
 			want: with(good, "Accepted", "False SecretMissing", "Connected", "False SecretMissing"), events: "Warning SecretMissing"},
-		"its Secret is missing for long": {before: of(observed{refused: refused, liveness: connected}), now: observed{refused: refused, liveness: stale},
+		"its Secret is missing for long": {before: of(observed{refused: refused, liveness: connected}), now: observed{refused: refused, liveness: lost},
 			want: map[string]string{"Accepted": "False SecretMissing", "Connected": "False SecretMissing"}},
 		"another kubeconfig leads nowhere": {before: of(read), now: observed{connects: true, read: true, liveness: connected, refused: unreachable},
 			want: with(good, "Accepted", "False Unreachable"), events: "Warning Unreachable"},
 		"it cannot be reached": {before: of(read), now: observed{connects: true, read: true, liveness: connected, problem: unreachable},
 			want: with(good, "Connected", "False Unreachable"), events: "Warning Unreachable"},
-		"its heartbeat is missing": {before: of(read), now: observed{connects: true, read: true, liveness: stale, problem: unreachable},
-			want: with(good, "Connected", "False Stale"), events: "Warning Stale"},
-		"it is back": {before: of(observed{connects: true, read: true, liveness: stale}), now: read, want: good, events: "Normal Connected"},
+		"its heartbeat is missing": {before: of(read), now: observed{connects: true, read: true, liveness: lost, problem: unreachable},
+			want: with(good, "Connected", "False Lost"), events: "Warning Lost"},
+		"it is back": {before: of(observed{connects: true, read: true, liveness: lost}), now: read, want: good, events: "Normal Connected"},
 		"it publishes too much": {before: of(read), now: observed{connects: true, read: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}},
 			want: with(good, "WithinLimits", "False LimitExceeded"), events: "Warning LimitExceeded"},
 		"it published too much before it was read": {now: observed{connects: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}},
@@ -202,14 +202,14 @@ func TestAStatusIsWrittenToTheVersionThatItWasComputedFrom(t *testing.T) {
 	}
 }
 
-func TestAStalePeerSaysWhatKeepsItFromBeingReadNow(t *testing.T) {
+func TestALostPeerSaysWhatKeepsItFromBeingReadNow(t *testing.T) {
 	o := observed{
-		connects: true, read: true, liveness: model.Liveness{State: model.Stale, Reason: remote.ReasonUnreachable, Message: "connection refused"},
+		connects: true, read: true, liveness: model.Liveness{State: model.Lost, Reason: remote.ReasonUnreachable, Message: "connection refused"},
 		problem: remote.Failure{Reason: remote.ReasonUnauthorized, Message: "the token is not accepted; remedy: run kubectl comity join again"},
 	}
 	status := o.status(&v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "b"}}, time.Unix(1, 0))
 	got := meta.FindStatusCondition(status.Conditions, v1alpha1.PeerConnected)
-	if got == nil || got.Reason != "Stale" || !strings.Contains(got.Message, "kubectl comity join") || strings.Contains(got.Message, "refused") {
+	if got == nil || got.Reason != "Lost" || !strings.Contains(got.Message, "kubectl comity join") || strings.Contains(got.Message, "refused") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -34,7 +34,7 @@ const definitionInterval = 2 * time.Second
 func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	watch := func(ctx context.Context) error { return s.watch(ctx, mgr.GetCache()) }
 	return errors.Join(
-		mgr.Add(everyReplica(watch)), mgr.Add(everyReplica(s.monitorLiveness)), mgr.Add(everyReplica(s.closeConnections)),
+		mgr.Add(everyReplica(watch)), mgr.Add(everyReplica(s.monitorLiveness)), mgr.Add(everyReplica(s.prober.Start)), mgr.Add(everyReplica(s.closeConnections)),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return s.refreshTokens(ctx, mgr.GetClient()) })))
 }
 

@@ -5,8 +5,10 @@ package members
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +54,9 @@ type world struct {
 	imports map[model.ClusterID]model.ImportCounts
 	listed  map[model.ClusterID]bool
 	events  []string
-	writes  int // of a status
+	writes  int  // of a status
+	down    bool // no endpoint answers
+	dials   int
 }
 
 var begun = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -66,7 +70,7 @@ func newWorld(t *testing.T) *world {
 	w.set = New(Options{
 		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", Recorder: w.recorder, Log: logr.Discard(),
 		Clock: w.clock, Registry: prometheus.NewRegistry(), LocalCluster: func() model.LocalCluster { return model.LocalCluster{} },
-		StaleAfter: 40 * time.Second, LostAfter: 5 * time.Minute, StatusInterval: 5 * time.Second,
+		LostAfter: 15 * time.Second, Dial: w.dial, StatusInterval: 5 * time.Second,
 	})
 	w.set.requestLease = func(ctx context.Context, id, self model.ClusterID, config *rest.Config) (string, remote.Failure) {
 		w.mu.Lock()
@@ -273,12 +277,34 @@ func (w *world) pass(seconds int) {
 	for range seconds {
 		w.clock.Step(time.Second)
 		w.set.tick()
+		if s := w.clock.Since(begun) / time.Second; s%2 == 0 {
+			w.set.prober.Round(w.t.Context())
+		}
 		w.await("the question is answered", func() bool {
 			w.set.mu.Lock()
 			defer w.set.mu.Unlock()
-			return !slices.ContainsFunc(slices.Collect(maps.Values(w.set.members)), func(m *member) bool { return m.heartbeat.requesting })
+			return !slices.ContainsFunc(slices.Collect(maps.Values(w.set.members)), func(m *member) bool { return m.heartbeat.requesting || m.probes.sampling })
 		})
 	}
+}
+
+// dial opens a connection to an endpoint.
+func (w *world) dial(context.Context, string, string) (net.Conn, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dials++
+	if w.down {
+		return nil, errors.New("no route to host")
+	}
+	here, there := net.Pipe()
+	return here, there.Close()
+}
+
+// setDown makes endpoints answer no more, or again.
+func (w *world) setDown(down bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.down = down
 }
 
 // renew renews the Lease and waits until a watch brought that.

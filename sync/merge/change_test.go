@@ -54,7 +54,7 @@ func TestEachPropertyThatChangesIsFound(t *testing.T) {
 		"the default affinity":     {same, func(e *model.Export) { e.SessionAffinity = corev1.ServiceAffinityNone }, nil},
 		"internal traffic policy":  {same, func(e *model.Export) { e.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal) }, []string{"internalTrafficPolicy: Cluster to Local"}},
 		"traffic distribution":     {same, func(e *model.Export) { e.TrafficDistribution = ptr.To("PreferClose") }, []string{`trafficDistribution: unset to PreferSameZone`}},
-		"preference":               {same, func(e *model.Export) { e.PreferLocal = true }, []string{"preference for local endpoints: false to true"}},
+		"tiers":                    {same, func(e *model.Export) { e.Tiers = "self; *" }, []string{"tiers: unset to self; *"}},
 		"exported labels":          {same, func(e *model.Export) { e.Labels = map[string]string{"l": "v"} }, []string{`exported labels: none to l="v"`}},
 		"value of a label":         {func(e *model.Export) { e.Labels = map[string]string{"l": "v"} }, func(e *model.Export) { e.Labels = map[string]string{"l": "w"} }, []string{`exported labels: l="v" to l="w"`}},
 		"exported annotations":     {same, func(e *model.Export) { e.Annotations = map[string]string{"n": "v"} }, []string{`exported annotations: none to n="v"`}},

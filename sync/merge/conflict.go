@@ -87,8 +87,8 @@ func properties(imports ...*model.Import) []property {
 			showDifference(imports, func(i *model.Import) map[string]string { return i.Annotations })},
 		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", of(func(i *model.Import) string { return string(ptr.Deref(i.InternalTrafficPolicy, "unset")) })},
 		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", of(showDistribution)},
+		{model.ReasonTiersConflict, "tiers", func(i *model.Import) string { return cmp.Or(i.Tiers, "unset") }},
 		{"", "ipFamilies", func(i *model.Import) string { return cmp.Or(showFamilies(i), "unset") }},
-		{"", "preference for local endpoints", func(i *model.Import) string { return fmt.Sprint(i.PreferLocal) }},
 		{"", "selector", showDifference(imports, func(i *model.Import) map[string]string { return i.Selector })},
 		{"", "target ports", showTargets},
 	}

@@ -151,11 +151,12 @@ func resolve(ordered []model.Export) *model.Import {
 		},
 		Labels:      oldest.Labels,
 		Annotations: oldest.Annotations,
-		// KEP-1645 does not define these, so it has no conflict reason for them.
+		// KEP-1645 does not define these, so it has no conflict reason for them; that of tiers
+		// is in KEP-5939.
 		// The value of the oldest export is used, too.
-		PreferLocal: oldest.PreferLocal,
-		Selector:    oldest.Selector,
-		Targets:     oldest.Targets,
+		Tiers:    oldest.Tiers,
+		Selector: oldest.Selector,
+		Targets:  oldest.Targets,
 	}
 	// kube-proxy does not serve headless Services, so their import has none of the
 	// properties that configure it.

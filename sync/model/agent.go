@@ -90,3 +90,14 @@ func ParsePrefixes(texts []string) (prefixes []netip.Prefix, err error) {
 	}
 	return prefixes, nil
 }
+
+// ReadPrefixes reads address ranges that may be listed in one text, and leaves out what is
+// none: an object of the API has what the API server accepted.
+func ReadPrefixes(texts ...string) (all []netip.Prefix) {
+	for text := range strings.SplitSeq(strings.Join(texts, ","), ",") {
+		if prefix, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
+			all = append(all, prefix.Masked())
+		}
+	}
+	return all
+}

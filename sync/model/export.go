@@ -42,9 +42,9 @@ type ServiceProperties struct {
 	// Labels and Annotations are ServiceExport.spec.exported*, never the Service's own.
 	Labels      map[string]string
 	Annotations map[string]string
-	// PreferLocal asks importers to route to endpoints of their own cluster as
-	// long as there are any (annotation comity.dev/prefer: local).
-	PreferLocal bool
+	// Tiers are the Tiers that the exporter asks for, as its annotation has them: they may
+	// be invalid.
+	Tiers string
 	// Selector is the Service's, for importers that maintain selectors; empty unless the
 	// exporter publishes it.
 	Selector map[string]string
@@ -79,10 +79,11 @@ type Import struct {
 	mcsv1beta1.ServiceImportSpec
 	Labels, Annotations map[string]string
 
-	// PreferLocal, Selector and Targets are those of the deciding export.
-	PreferLocal bool
-	Selector    map[string]string
-	Targets     []Target
+	// Tiers, Selector and Targets are those of the deciding export. Of an import that is
+	// planned, Tiers are those in force.
+	Tiers    string
+	Selector map[string]string
+	Targets  []Target
 
 	// Constituents are the contributing exports, the deciding one first: oldest
 	// first, but for takeovers that are held.

@@ -4,6 +4,8 @@
 package model
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"path"
@@ -35,8 +37,32 @@ type Member struct {
 	// ConfirmMissingBefore confirms that the exports of the peer that are missing since
 	// this time or before are gone; zero confirms nothing.
 	ConfirmMissingBefore time.Time
+	// Drains take the peer out of traffic: that of its Peer, and that of itself.
+	Drains []Drain
 	// Added is when its Peer was created.
 	Added time.Time
+}
+
+// Drain takes a cluster out of traffic.
+type Drain struct {
+	// Since is when it began. It reaches one import after the other Over that time.
+	Since time.Time
+	Over  time.Duration
+	// Force withholds its endpoints also where no other cluster has a ready one.
+	Force bool
+	// Self is true if the cluster drains itself for all.
+	Self bool
+}
+
+// Begins is when the drain reaches an import: after a share of Over that depends on its key
+// alone, so that a restart changes nothing. It is the zero time if that is at once.
+func (d Drain) Begins(key types.NamespacedName) time.Time {
+	if d.Over <= 0 {
+		return time.Time{}
+	}
+	sum := sha256.Sum256([]byte(key.String()))
+	share := float64(binary.BigEndian.Uint32(sum[:])) / (1 << 32)
+	return d.Since.Add(time.Duration(share * float64(d.Over)))
 }
 
 // LivenessState is the state of a peer's heartbeat, its Lease in the exchange, as conditions
@@ -49,10 +75,8 @@ const (
 	// Connected: the peer's Lease changed lately, or the peer is still being
 	// connected to for the first time since start.
 	Connected LivenessState = "Connected"
-	// Stale: no heartbeat was seen for a while. All that was read stays in use.
-	Stale LivenessState = "Stale"
-	// Lost: no heartbeat was seen for so long that the peer may be gone. Its
-	// endpoints are withdrawn where a probe fails as well.
+	// Lost: no heartbeat was seen for so long that the peer may be gone. All that was read
+	// stays in use, but for its endpoints while it is Silent.
 	Lost LivenessState = "Lost"
 )
 
@@ -60,6 +84,8 @@ const (
 // so that a heartbeat of a Connected peer causes no change.
 type Liveness struct {
 	State LivenessState
+	// Silent is true of a Lost peer of which no probed endpoint answers either.
+	Silent bool
 	// Seen is true once a heartbeat was seen since this process started. Before that, the
 	// slices that exist say whether the peer is down.
 	Seen bool
@@ -89,7 +115,7 @@ const (
 	MemberOther MemberChanged = iota
 	// HeartbeatFirst means that its first heartbeat was seen. It is as Connected as before.
 	HeartbeatFirst
-	// HeartbeatMissing means that it is Stale or Lost.
+	// HeartbeatMissing means that it is Lost, or whether it is Silent changed.
 	HeartbeatMissing
 	// HeartbeatBack means that it is Connected again. Changes of its exports may come with that.
 	HeartbeatBack

@@ -81,10 +81,10 @@ const (
 	// AnnotationKept, on an ExportRecord, is which violations policies with existing: Keep keep;
 	// see decision.Verdict.Kept.
 	AnnotationKept = "comity.dev/kept"
-	// AnnotationPrefer, on a ServiceExport, says which endpoints importers prefer; on a
-	// derived Service, which the import prefers. PreferLocal is its only value.
-	AnnotationPrefer = "comity.dev/prefer"
-	PreferLocal      = "local"
+	// AnnotationTiers, on a ServiceImport, a ServiceExport or a Namespace, is which source
+	// clusters the import uses before which others: see Tiers. On a derived Service it is
+	// what is in force.
+	AnnotationTiers = "comity.dev/tiers"
 	// AnnotationOnLost, on a ServiceImport or its Namespace, says what to do with
 	// the endpoints of a lost cluster: one of the values of OnLost.
 	AnnotationOnLost = "comity.dev/on-lost"
@@ -101,10 +101,13 @@ const (
 	// administrator of the publisher: its ServiceExport is gone, and the export is
 	// withdrawn (kubectl comity confirm lost).
 	AnnotationConfirmLost = "comity.dev/confirm-lost"
-	// AnnotationWithdrawn, on a derived slice whose endpoints Comity marked not ready
-	// because they do not answer, lists the positions of those that were not ready
-	// before, separated by commas.
-	AnnotationWithdrawn = "comity.dev/withdrawn"
+	// AnnotationPublished, on a derived slice whose endpoints are not ready because of
+	// Traffic, has the conditions that their cluster published: one digit for each endpoint,
+	// the sum of 4 if it was ready, 2 if it was serving and 1 if it was terminating.
+	AnnotationPublished = "comity.dev/published-conditions"
+	// AnnotationDrained, on a MemberRecord, is set by an administrator of the member to a
+	// Drained as JSON: it drains itself for all others.
+	AnnotationDrained = "comity.dev/drained"
 	// AnnotationConfirmTakeover, on a ServiceImport, is set by an administrator to
 	// "<cluster>/<uid>" of the ServiceExport that is to decide the import.
 	AnnotationConfirmTakeover = "comity.dev/confirm-takeover"
@@ -249,4 +252,20 @@ func AppliedBy(object metav1.Object, manager, subresource string) bool {
 	return slices.ContainsFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == subresource
 	})
+}
+
+// OwnerOf names who made an object, as far as its metadata says so.
+func OwnerOf(object metav1.Object) string {
+	if release := object.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
+		return "Helm release " + object.GetAnnotations()["meta.helm.sh/release-namespace"] + "/" + release
+	}
+	if by := object.GetLabels()["app.kubernetes.io/managed-by"]; by != "" {
+		return by
+	}
+	for _, entry := range object.GetManagedFields() {
+		if entry.Subresource == "" {
+			return "field owner " + entry.Manager
+		}
+	}
+	return "something else"
 }

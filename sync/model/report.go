@@ -68,9 +68,10 @@ type Source struct {
 	// Down is true while the cluster's endpoints are marked not ready here, because the
 	// cluster is lost and they do not answer either.
 	Down bool
-	// WithdrawnEndpoints is how many of its endpoints are marked not ready here, also if only
-	// some of its slices are lost.
-	WithdrawnEndpoints int
+	// Drained is true while the cluster is drained for this import.
+	Drained bool
+	// Unready is how many of its endpoints are marked not ready here, whatever for.
+	Unready int
 }
 
 // Freeze is why no property of an import changes.
@@ -207,7 +208,7 @@ const (
 	// ReasonIPFamilyNotSupported: this cluster has none of the import's IP families.
 	ReasonIPFamilyNotSupported = "IPFamilyNotSupported"
 	// ReasonTooManyZones: this cluster has more zones than an endpoint can be
-	// hinted to, so that in some of them local endpoints are not preferred.
+	// hinted to, so that in some of them the tier that serves is not preferred.
 	ReasonTooManyZones = "TooManyZones"
 	// ReasonRefused: the API server does not accept what an import needs.
 	ReasonRefused = "Refused"
@@ -280,6 +281,8 @@ type Observation struct {
 	Sources []Source
 	// Decider is the export that decides what is served; zero if none does.
 	Decider SourceExport
+	// Tiers are those of the import in force; nil if there are none.
+	Tiers *TiersInForce
 	// Freeze is why no property of the import changes; nil if they may.
 	Freeze *Freeze
 	// Takeovers are those that are held, that by the oldest export first; at most one

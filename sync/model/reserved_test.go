@@ -21,7 +21,7 @@ func TestWhichLabelsAndAnnotationsAreNotCopied(t *testing.T) {
 		"endpointslice.kubernetes.io/managed-by":           true,
 		"multicluster.kubernetes.io/service-name":          true,
 		"kubernetes.io/service-name":                       true,
-		"comity.dev/prefer":                                true,
+		"comity.dev/tiers":                                 true,
 		"namespace.comity.dev/shop":                        true,
 		"app.kubernetes.io/instance":                       true,
 		"app.kubernetes.io/managed-by":                     true,

@@ -125,16 +125,21 @@ var _ source.SyncingSource = (*Source)(nil)
 // WaitForSync returns once the workers of the controller may start.
 func (s *Source) WaitForSync(ctx context.Context) error {
 	for _, ready := range s.Required {
-		if ready == nil {
-			continue
-		}
-		select {
-		case <-ready:
-		case <-ctx.Done():
+		if ready != nil && !AwaitClosed(ctx, ready) {
 			return ctx.Err()
 		}
 	}
 	return nil
+}
+
+// AwaitClosed waits until c is closed, and is false if ctx ended before.
+func AwaitClosed(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // Start does not block.

@@ -61,13 +61,9 @@ func TestASliceThatItsPublisherLostStays(t *testing.T) {
 		"it was removed": {after(), func(*plan.ImportInput) {}, []string{"10.2.0.3", "10.3.0.1"}, 1},
 		"it was lost":    {after(), func(in *plan.ImportInput) { in.LostSlices = lost }, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.3.0.1"}, 0},
 		"a new one beside it takes no name of it": {importOf("web").export("b", http(), second(), third()).export("c", http(), c()), func(in *plan.ImportInput) { in.LostSlices = lost }, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.2.0.4", "10.3.0.1"}, 1},
-		"its endpoints do not answer":             {after(), func(in *plan.ImportInput) { in.LostSlices, in.LostSlicesDown = lost, []model.ClusterID{"b"} }, []string{"-10.2.0.1", "-10.2.0.2", "10.2.0.3", "10.3.0.1"}, 1},
-		"they do not, and the user keeps them": {after(), func(in *plan.ImportInput) {
-			in.LostSlices, in.LostSlicesDown, in.OnLost = lost, []model.ClusterID{"b"}, model.OnLostKeep
-		}, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3", "10.3.0.1"}, 0},
-		"they do not, and they are the last ones": {importOf("web").export("b", http()), func(in *plan.ImportInput) {
-			in.LostSlices, in.LostSlicesDown = map[model.ClusterID][]string{"b": {"web-1", "web-2"}}, []model.ClusterID{"b"}
-		}, []string{"10.2.0.1", "10.2.0.2", "10.2.0.3"}, 3},
+		"its cluster is down": {after(), func(in *plan.ImportInput) {
+			in.LostSlices, in.Traffic = lost, map[model.ClusterID]model.Traffic{"b": unanswered}
+		}, []string{"-10.2.0.1", "-10.2.0.2", "-10.2.0.3", "10.3.0.1"}, 2},
 		"the import has its port no more": {importOf("web").export("b", ports(port("other", 90))), func(in *plan.ImportInput) { in.LostSlices = lost }, nil, 5},
 		"its cluster exports it no more":  {importOf("web").export("c", http(), c()), func(in *plan.ImportInput) { in.LostSlices = lost }, []string{"10.3.0.1"}, 4},
 	} {
@@ -83,38 +79,6 @@ func TestASliceThatItsPublisherLostStays(t *testing.T) {
 				t.Errorf("%d writes %v; endpoints (-want +got):\n%s", len(w.writes), w.writes, diff)
 			}
 		})
-	}
-}
-
-// What is kept of a cluster has no source that says which endpoints were ready.
-func TestWhatIsKeptIsReadyAgainOnceItAnswers(t *testing.T) {
-	b := copyOf(slice("web-b", []string{"http"}, "10.2.0.1", "10.2.0.2", "10.2.0.3"))
-	b.Endpoints[1].Conditions.Ready = ptr(false)
-	set := importOf("web").export("b", http(), b).export("c", http(), copyOf(slice("web-c", []string{"http"}, "10.3.0.1")))
-	w := imported(t, set)
-	set = importOf("web").export("c", http(), set.slices["c"]...).notRead("b")
-	for _, step := range []struct {
-		name          string
-		lost, answers []model.ClusterID
-		want          []string
-		writes        int
-	}{
-		{"held", nil, nil, []string{"-10.2.0.2", "10.2.0.1", "10.2.0.3", "10.3.0.1"}, 0},
-		{"they do not answer", []model.ClusterID{"b"}, nil, []string{"-10.2.0.1", "-10.2.0.2", "-10.2.0.3", "10.3.0.1"}, 1},
-		{"they still do not", []model.ClusterID{"b"}, nil, []string{"-10.2.0.1", "-10.2.0.2", "-10.2.0.3", "10.3.0.1"}, 0},
-		{"a restart: it is not known", nil, nil, []string{"-10.2.0.1", "-10.2.0.2", "-10.2.0.3", "10.3.0.1"}, 0},
-		{"they answer", nil, []model.ClusterID{"b"}, []string{"-10.2.0.2", "10.2.0.1", "10.2.0.3", "10.3.0.1"}, 1},
-		{"they still do", nil, []model.ClusterID{"b"}, []string{"-10.2.0.2", "10.2.0.1", "10.2.0.3", "10.3.0.1"}, 0},
-	} {
-		w.writes = nil
-		in := set.in()
-		in.Lost, in.Answers = step.lost, step.answers
-		if _, err := w.converge(in); err != nil {
-			t.Fatalf("%s: %v", step.name, err)
-		}
-		if diff := cmp.Diff(step.want, shown(w)); diff != "" || len(w.writes) != step.writes {
-			t.Fatalf("%s: writes %v (-want +got):\n%s", step.name, w.writes, diff)
-		}
 	}
 }
 

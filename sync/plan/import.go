@@ -40,25 +40,17 @@ type ImportInput struct {
 	KeepAddress bool
 	// Unsynced are the clusters of which what exists is kept: those that were not read,
 	// and those of which the export is missing; in any order. Nothing that came from them
-	// is deleted, and no endpoint changes, but those of lost clusters are marked not ready.
+	// is deleted, and no endpoint changes, but for Traffic and zone hints.
 	Unsynced []model.ClusterID
 	// Current is what exists in this cluster.
 	Current Current
 	// LocalCluster has the IP families and zones of this cluster.
 	LocalCluster model.LocalCluster
-	// Lost are the clusters that are lost, or whose export is held, and whose
-	// endpoints do not answer probes. OnLost says whether their endpoints are marked not ready (default
-	// model.OnLostWithdrawUnlessLast).
-	Lost   []model.ClusterID
-	OnLost model.OnLost
+	// Traffic is how the endpoints of each source may be used; Served where it says nothing.
+	Traffic map[model.ClusterID]model.Traffic
 	// LostSlices are, by cluster, the source slices that the cluster lost without
-	// removing them: what was mirrored of them stays. LostSlicesDown are the clusters
-	// of which the endpoints in these do not answer probes.
-	LostSlices     map[model.ClusterID][]string
-	LostSlicesDown []model.ClusterID
-	// Answers are the clusters of which an endpoint answers a probe: what an earlier
-	// plan marked of them, and is kept, is ready again.
-	Answers []model.ClusterID
+	// removing them: what was mirrored of them stays.
+	LostSlices map[model.ClusterID][]string
 	// Accepted are the addresses that are accepted now from clusters that were not
 	// read, as far as known. Others go from what is kept of them.
 	Accepted map[model.ClusterID]exchange.Filter
@@ -84,10 +76,8 @@ type ImportPlan struct {
 	// unknown or it is being replaced. Apply the actions and plan again with
 	// Current.After. If no action is on the Service, wait for its next event.
 	AwaitsService bool
-	// Withdrawn are those of Lost whose endpoints are marked not ready, sorted.
-	Withdrawn []model.ClusterID
-	// WithdrawnEndpoints is how many endpoints are marked not ready, also those of lost slices.
-	WithdrawnEndpoints map[model.ClusterID]int
+	// Unready is, by source, how many endpoints are marked not ready because of Traffic.
+	Unready map[model.ClusterID]int
 	// Problems are shown on the ServiceImport, in a fixed order.
 	Problems []model.Problem
 }
@@ -114,7 +104,7 @@ func Import(in ImportInput) ImportPlan {
 	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
 	service, awaited := p.service()
 	slices := p.slices()
-	plan.AwaitsService, plan.Withdrawn, plan.WithdrawnEndpoints = awaited, p.withdrawn, p.withdrawnEndpoints
+	plan.AwaitsService, plan.Unready = awaited, p.unready
 	plan.Problems = append(plan.Problems, p.serviceProblems()...)
 	plan.Problems = append(plan.Problems, slices.problems...)
 	if p.dropsSelector() {
@@ -159,7 +149,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 		return plan
 	}
 	slices := p.slices()
-	plan.Withdrawn, plan.WithdrawnEndpoints = p.withdrawn, p.withdrawnEndpoints
+	plan.Unready = p.unready
 	plan.Actions = append(append(plan.Actions, slices.apply...), slices.remove...)
 	return plan
 }
@@ -184,7 +174,7 @@ func (p *importer) serviceProblems() []model.Problem {
 			p.Key, model.Join(p.LocalCluster.Families, " and "))
 	}
 	if p.hints.tooManyZones() {
-		add(model.ReasonTooManyZones, "this cluster has %d zones, and an endpoint can be hinted to %d only: local endpoints of %s are not preferred in the others",
+		add(model.ReasonTooManyZones, "this cluster has %d zones, and an endpoint can be hinted to %d only: the tier that serves %s is not preferred in the others",
 			len(p.LocalCluster.Zones), maxHintedZones, p.Key)
 	}
 	return problems
@@ -214,10 +204,8 @@ type importer struct {
 	takesOver bool
 	// currentSlices are those of Current, by name, once the slices are planned.
 	currentSlices map[string]*discoveryv1.EndpointSlice
-	// withdrawn are the lost clusters whose endpoints are marked not ready, once
-	// the slices were planned.
-	withdrawn          []model.ClusterID
-	withdrawnEndpoints map[model.ClusterID]int
+	// unready is that of the plan, once the slices were planned.
+	unready map[model.ClusterID]int
 }
 
 func newImporter(in ImportInput) *importer {
@@ -232,11 +220,6 @@ func newImporter(in ImportInput) *importer {
 	}
 	p.ports = p.importPorts()
 	p.resolveFamilies()
-	if rule := newHintRule(in.Desired, p.Self, p.LocalCluster.Zones); !p.maintains() || !rule.local {
-		// The slices that Kubernetes creates for a selector have no such hints,
-		// and kube-proxy uses hints only if every endpoint has one.
-		p.hints = rule
-	}
 	return p
 }
 
@@ -292,7 +275,7 @@ func (p *importer) remove() ImportPlan {
 	slices := p.slices()
 	plan.Actions = append(plan.Actions, slices.apply...)
 	plan.Actions = append(plan.Actions, slices.remove...)
-	plan.Withdrawn, plan.WithdrawnEndpoints = p.withdrawn, p.withdrawnEndpoints
+	plan.Unready = p.unready
 	if p.existing != nil && !stays {
 		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)
 	}

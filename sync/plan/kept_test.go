@@ -387,15 +387,18 @@ func TestTheSelectorStaysWhileTheOwnExportIsKept(t *testing.T) {
 // b decides and is not read any more; c, the next one, has other preferences, and its
 // endpoints change.
 func TestHintsStayWhileTheDecidingExportIsKept(t *testing.T) {
-	prefers := func(local bool, distribution *string) func(*model.Export) {
-		return func(e *model.Export) { e.PreferLocal, e.TrafficDistribution = local, distribution }
+	prefers := func(distribution *string) func(*model.Export) {
+		return func(e *model.Export) { e.TrafficDistribution = distribution }
 	}
-	for name, rule := range map[string]struct{ stored, next func(*model.Export) }{
-		"local endpoints were preferred":     {prefers(true, nil), prefers(false, nil)},
-		"with a distribution":                {prefers(true, ptr("PreferSameZone")), prefers(false, ptr("PreferSameZone"))},
-		"the same zone was preferred":        {prefers(false, ptr("PreferSameZone")), prefers(false, nil)},
-		"none were, and the next one's are":  {prefers(false, nil), prefers(true, nil)},
-		"none were, and the next one's zone": {prefers(false, nil), prefers(false, ptr("PreferClose"))},
+	inTiers := map[model.ClusterID]model.Traffic{"b": model.Preferred}
+	for name, rule := range map[string]struct {
+		stored, next func(*model.Export)
+		traffic      map[model.ClusterID]model.Traffic
+	}{
+		"those of a tier were preferred":        {prefers(nil), prefers(nil), inTiers},
+		"those of a tier, with a distribution":  {prefers(ptr("PreferSameZone")), prefers(nil), inTiers},
+		"the same zone was preferred":           {prefers(ptr("PreferSameZone")), prefers(nil), nil},
+		"none were, and the next one's zone is": {prefers(nil), prefers(ptr("PreferClose")), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			hinted := func(w *world) map[string][]string {
@@ -417,14 +420,14 @@ func TestHintsStayWhileTheDecidingExportIsKept(t *testing.T) {
 			}
 			set := importOf("web").of("b", port("http", 80)).edit(rule.stored).of("c", port("http", 80)).edit(rule.next)
 			in := set.in()
-			in.LocalCluster.Zones = []string{"z1", "z2"}
+			in.LocalCluster.Zones, in.Traffic = []string{"z1", "z2"}, rule.traffic
 			w := newWorld()
 			if _, err := w.converge(in); err != nil {
 				t.Fatal(err)
 			}
 			before := hinted(w)
 			in = importOf("web").of("c", port("http", 80)).edit(rule.next).notRead("b").in()
-			in.LocalCluster.Zones = []string{"z1", "z2"}
+			in.LocalCluster.Zones, in.Traffic = []string{"z1", "z2"}, rule.traffic
 			in.Sources["c"][0].Endpoints[0].Conditions.Ready = ptr(false)
 			if _, err := w.converge(in); err != nil {
 				t.Fatal(err)

@@ -55,7 +55,7 @@ func ofImport(s *corev1.Service, key types.NamespacedName, own *mcsv1beta1.Servi
 func Standing(current Current, key types.NamespacedName, resolved *model.Import) *model.Import {
 	out := &model.Import{Key: key}
 	if resolved != nil {
-		out.Constituents = resolved.Constituents
+		out.Constituents, out.Tiers = resolved.Constituents, resolved.Tiers
 	}
 	own := current.Import
 	hasOwn := own != nil && model.IsManaged(own)
@@ -73,7 +73,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 
 // standingService takes the properties of a derived Service.
 func standingService(out *model.Import, s *corev1.Service) {
-	out.Type, out.Ports, out.PreferLocal = mcsv1beta1.ClusterSetIP, nil, s.Annotations[model.AnnotationPrefer] == model.PreferLocal
+	out.Type, out.Ports, out.Tiers = mcsv1beta1.ClusterSetIP, nil, s.Annotations[model.AnnotationTiers]
 	if s.Spec.ClusterIP == corev1.ClusterIPNone {
 		out.Type = mcsv1beta1.Headless
 	}

@@ -61,7 +61,6 @@ func drawSet(t *rapid.T, name string) *clusterset {
 			if rapid.Bool().Draw(t, "labels") {
 				e.Labels = map[string]string{"team": rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "team")}
 			}
-			e.PreferLocal = rapid.Bool().Draw(t, "local")
 			if rapid.Bool().Draw(t, "selector") {
 				e.Selector = map[string]string{"app": name}
 			}
@@ -192,8 +191,7 @@ func step(t *rapid.T, w *world, set *clusterset, names map[string]string) {
 	}
 	for ref, o := range before {
 		after := w.objects[ref]
-		// What is down is marked, and ready again once nothing else serves.
-		if slices.Contains(seen.Lost, model.ClusterID(o.GetLabels()[model.LabelSourceCluster])) && unread(o) && model.IsManaged(o) && after != nil {
+		if unread(o) && model.IsManaged(o) && after != nil {
 			o, after = withoutReadiness(o), withoutReadiness(after)
 		}
 		if model.IsManaged(o) && kept(o) && after != nil {
@@ -237,23 +235,25 @@ func withoutPortNames(o plan.Object) plan.Object {
 	return s
 }
 
-// drawHome draws what the cluster is like and which clusters are lost.
+// drawHome draws what the cluster is like and how endpoints may be used.
 func drawHome(t *rapid.T, in *plan.ImportInput) {
 	in.LocalCluster.Families = rapid.SampledFrom([][]corev1.IPFamily{nil, {"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}}).Draw(t, "home families")
 	in.LocalCluster.Zones = rapid.SampledFrom([][]string{nil, {"z1"}, {"z1", "z2"}}).Draw(t, "zones")
-	in.Lost = rapid.SampledFrom([][]model.ClusterID{nil, nil, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "lost")
-	in.OnLost = rapid.SampledFrom([]model.OnLost{"", model.OnLostKeep, model.OnLostWithdraw}).Draw(t, "on lost")
+	in.Traffic = map[model.ClusterID]model.Traffic{}
+	for _, id := range rapid.SampledFrom([][]model.ClusterID{nil, nil, {"b"}, {"c"}, {"b", "c"}}).Draw(t, "not served") {
+		in.Traffic[id] = rapid.SampledFrom([]model.Traffic{model.Preferred, last, unanswered, withheld}).Draw(t, "traffic")
+	}
 	in.MaintainSelectors = rapid.Bool().Draw(t, "maintain selectors")
 }
 
-// withoutReadiness is a slice without what withdrawing may change.
+// withoutReadiness is a slice without what Traffic may change.
 func withoutReadiness(o plan.Object) plan.Object {
 	s, _ := o.DeepCopyObject().(*discoveryv1.EndpointSlice)
 	s.ResourceVersion = ""
 	delete(s.Annotations, model.AnnotationApplied)
-	delete(s.Annotations, model.AnnotationWithdrawn)
+	delete(s.Annotations, model.AnnotationPublished)
 	for i := range s.Endpoints {
-		s.Endpoints[i].Conditions.Ready, s.Endpoints[i].Conditions.Serving = nil, nil
+		s.Endpoints[i].Conditions, s.Endpoints[i].Hints = discoveryv1.EndpointConditions{}, nil
 	}
 	return s
 }

@@ -189,8 +189,8 @@ func (p *importer) desiredService() *corev1.Service {
 	s.Labels[model.LabelServiceImported] = "true"
 	s.Labels[labelManagedBy] = model.ManagedBy
 	s.Annotations[model.AnnotationList] = p.List.String()
-	if p.Desired.PreferLocal {
-		s.Annotations[model.AnnotationPrefer] = model.PreferLocal
+	if p.Desired.Tiers != "" {
+		s.Annotations[model.AnnotationTiers] = p.Desired.Tiers
 	}
 	if p.maintains() {
 		// Kubernetes copies the Service's labels to the slices that it creates
@@ -210,8 +210,12 @@ func (p *importer) clusterIP() string {
 
 // maintains reports whether the derived Service selects pods of this cluster.
 // Kubernetes then creates their slices, and Comity mirrors none of this cluster. That
-// stays while the own export was not read, since nothing else could serve its endpoints.
+// stays while the own export was not read, since nothing else could serve its endpoints. What
+// tiers leave out is not selected.
 func (p *importer) maintains() bool {
+	if p.Traffic[p.Self] == model.Omitted {
+		return false
+	}
 	if (p.Frozen || p.unsynced.Has(p.Self)) && p.existing != nil {
 		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
 	}

@@ -93,7 +93,7 @@ func TestNamesAreLegalAndDistinct(t *testing.T) {
 			set.export(model.ClusterID(id), http(), sources...)
 		}
 		in := set.in()
-		in.Self, in.LocalCluster.Zones, in.Desired.PreferLocal = "self", []string{"z1"}, true
+		in.Self, in.LocalCluster.Zones, in.Traffic = "self", []string{"z1"}, map[model.ClusterID]model.Traffic{"self": model.Preferred}
 		if _, err := w.converge(in); err != nil {
 			t.Fatal(err)
 		}

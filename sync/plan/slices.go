@@ -19,7 +19,7 @@ import (
 var sliceKind = metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"}
 
 // slices plans the slices of all clusters that were read, keeps those that were not,
-// and marks the endpoints of what is lost. Each source slice is mirrored by one slice, so that
+// and directs the traffic. Each source slice is mirrored by one slice, so that
 // one changed endpoint is one write.
 func (p *importer) slices() changes {
 	var plan changes
@@ -38,7 +38,7 @@ func (p *importer) slices() changes {
 		}
 		p.adoptSelf(named)
 	}
-	p.markLostEndpoints(named)
+	p.direct(named)
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		desired, existing := named[name], p.currentSlices[name]
 		if existing == nil {
@@ -115,7 +115,7 @@ func (p *importer) isSelectors(s *discoveryv1.EndpointSlice) bool {
 }
 
 // mayRemove reports whether Comity manages a slice and its source cluster was
-// read. A slice without the label of its source cluster is removed only if every
+// read, or is Omitted. A slice without the label of its source cluster is removed only if every
 // cluster was read. If the derived Service has no name, only slices that serve
 // another Service are removed: the derived Service may exist, but without the
 // label by which it is found, because a user removed it.
@@ -127,7 +127,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	if p.Desired != nil && cluster == p.Self && p.maintains() && p.possible() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
 		return false // until Kubernetes has created slices for the selector
 	}
-	return p.owns(s) && !p.unsynced.Has(cluster) && (cluster != "" || len(p.unsynced) == 0)
+	return p.owns(s) && (!p.unsynced.Has(cluster) || p.Traffic[cluster] == model.Omitted) && (cluster != "" || len(p.unsynced) == 0)
 }
 
 // servesAnother reports whether a slice belongs to a Service that is not this
@@ -314,7 +314,7 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 	}
 	for i, e := range source.Endpoints {
 		s.Endpoints[i] = discoveryv1.Endpoint{
-			Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone, Hints: p.hints.hints(cluster, e.Zone),
+			Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone,
 		}
 		if cluster == p.Self {
 			s.Endpoints[i].NodeName = e.NodeName

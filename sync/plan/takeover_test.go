@@ -227,19 +227,6 @@ func TestAPipelinesSliceOfThisClusterGoesWhereTheSelectorTakesItsPlace(t *testin
 	}
 }
 
-func TestWithAMaintainedSelectorEndpointsAreHintedNowhere(t *testing.T) {
-	in := maintained()
-	in.Desired.PreferLocal, in.LocalCluster.Zones = true, []string{"z1"}
-	w := newWorld()
-	if _, err := w.converge(in); err != nil {
-		t.Fatal(err)
-	}
-	s, _ := w.objects["EndpointSlice default/"+web+"-b"].(*discoveryv1.EndpointSlice)
-	if s.Endpoints[0].Hints != nil {
-		t.Errorf("hints %v: Kubernetes gives none to its own, so kube-proxy would honor none", s.Endpoints[0].Hints)
-	}
-}
-
 // TestTakingOverTouchesNothingElse draws which objects of the pipeline exist,
 // which of them lack a mark, who was read and whether it stops in between.
 func TestTakingOverTouchesNothingElse(t *testing.T) {

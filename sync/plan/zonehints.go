@@ -6,10 +6,12 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -22,10 +24,9 @@ import (
 // trafficDistribution nor an annotation of the Service for this, and ignores
 // hints if internalTrafficPolicy is Local.
 //
-// "prefer: local" builds on that: local endpoints are hinted to the zones of
-// this cluster and remote ones to a zone that does not exist. When no local
-// endpoint is ready, no hint matches and all endpoints are used, without a
-// write by Comity.
+// Tiers build on that: Preferred endpoints are hinted to the zones of this cluster and
+// others to a zone that does not exist. When no Preferred endpoint is ready, no hint
+// matches and all ready endpoints are used, before Comity writes anything but that.
 
 // maxHintedZones is how many zones the API allows in the hints of one endpoint.
 const maxHintedZones = 8
@@ -33,37 +34,57 @@ const maxHintedZones = 8
 // hintRule computes the hints of the endpoints of one import, each endpoint by
 // itself. The zero value gives no hints.
 type hintRule struct {
-	self     model.ClusterID
-	zones    []string
-	local    bool
-	sameZone bool
+	zones   []string // of this cluster
+	traffic map[model.ClusterID]model.Traffic
+	// inTiers is true if some cluster is Preferred, sameZone if trafficDistribution asks for
+	// endpoints of the own zone.
+	inTiers, sameZone bool
+	// open are those of zones in which no Preferred endpoint is ready.
+	open []string
 }
 
-// newHintRule returns the rule of an import in the cluster self, whose nodes
-// are in zones. Without zones local endpoints cannot be preferred, because then
-// no hint matches any node.
-func newHintRule(d *model.Import, self model.ClusterID, zones []string) hintRule {
-	r := hintRule{self: self, zones: zones, local: d.PreferLocal && len(zones) > 0}
-	if d.TrafficDistribution != nil && !d.PreferLocal {
+// newHintRule returns the rule of an import in a cluster whose nodes are in zones. served are
+// the zones of the ready endpoints of a cluster.
+func newHintRule(d *model.Import, traffic map[model.ClusterID]model.Traffic, zones []string, served func(model.ClusterID) sets.Set[string]) hintRule {
+	r := hintRule{zones: zones, traffic: traffic, open: zones}
+	preferred := slices.DeleteFunc(slices.Collect(maps.Keys(traffic)), func(id model.ClusterID) bool { return traffic[id] != model.Preferred })
+	r.inTiers = len(preferred) > 0
+	if d.TrafficDistribution != nil {
 		switch *d.TrafficDistribution {
 		case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
 			corev1.ServiceTrafficDistributionPreferSameNode: // Kubernetes allows the same zone in place of the same node
 			r.sameZone = true
 		}
 	}
+	if r.inTiers && r.sameZone {
+		closed := sets.Set[string]{}
+		for _, id := range preferred {
+			closed = closed.Union(served(id))
+		}
+		r.open = slices.DeleteFunc(slices.Clone(zones), closed.Has)
+	}
 	return r
 }
 
 // tooManyZones reports whether some zones of this cluster get no hint.
-func (r hintRule) tooManyZones() bool { return r.local && len(r.zones) > maxHintedZones }
+func (r hintRule) tooManyZones() bool { return r.inTiers && len(r.zones) > maxHintedZones }
 
-// hints returns the hints of an endpoint of cluster in zone; nil for none.
+// hints returns the hints of an endpoint of cluster in zone; nil for none. Within a tier,
+// trafficDistribution gives each zone its own endpoints, and all of the tier to a zone
+// without a ready one.
 func (r hintRule) hints(cluster model.ClusterID, zone *string) *discoveryv1.EndpointHints {
 	switch {
-	case r.local && cluster == r.self:
-		return forZones(r.zones[:min(maxHintedZones, len(r.zones))]...)
-	case r.local:
+	case r.inTiers && r.traffic[cluster] != model.Preferred:
 		return forZones(r.unusedZone(cluster))
+	case r.inTiers:
+		to := r.open
+		if r.sameZone && zone != nil && slices.Contains(r.zones, *zone) && !slices.Contains(to, *zone) {
+			to = slices.Concat([]string{*zone}, to)
+		}
+		if len(to) == 0 { // the nodes of its zone are elsewhere
+			to = []string{r.unusedZone(cluster)}
+		}
+		return forZones(to[:min(maxHintedZones, len(to))]...)
 	case r.sameZone && zone != nil && *zone != "" && len(validation.IsValidLabelValue(*zone)) == 0:
 		return forZones(*zone)
 	}

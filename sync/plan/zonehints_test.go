@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -29,32 +30,43 @@ func zonesOf(h *discoveryv1.EndpointHints) []string {
 
 func TestZoneHints(t *testing.T) {
 	text := func(s string) *string { return &s }
+	near, zones := text("PreferSameZone"), []string{"z1", "z2"}
+	inTiers := map[model.ClusterID]model.Traffic{"a": model.Preferred, "b": model.Preferred}
 	for _, c := range []struct {
 		name         string
-		local        bool
+		traffic      map[model.ClusterID]model.Traffic
 		distribution *string
-		zones        []string
+		served       map[model.ClusterID]string // zones with a ready endpoint
 		cluster      model.ClusterID
 		zone         *string
 		want         []string
 	}{
-		{"nothing is asked for", false, nil, []string{"z1"}, "b", text("z1"), nil},
-		{"local: own endpoints go to all zones", true, nil, []string{"z1", "z2"}, "a", text("z9"), []string{"z1", "z2"}},
-		{"local: others go to none of them", true, nil, []string{"z1", "z2"}, "b", text("z1"), []string{"b.clusterset.local"}},
-		{"local: a node's zone is never taken for nowhere", true, nil, []string{"b.clusterset.local"}, "b", nil, []string{"b22881217a0a2a8c.clusterset.local"}},
-		{"local without zones: no hints at all", true, text("PreferSameZone"), nil, "a", text("z1"), nil},
-		{"local comes before the distribution", true, text("PreferClose"), []string{"z1"}, "b", text("z1"), []string{"b.clusterset.local"}},
-		{"PreferClose: the own zone", false, text("PreferClose"), nil, "b", text("z7"), []string{"z7"}},
-		{"PreferSameZone: the own zone", false, text("PreferSameZone"), nil, "a", text("z7"), []string{"z7"}},
-		{"PreferSameNode falls back to the zone", false, text("PreferSameNode"), nil, "a", text("z7"), []string{"z7"}},
-		{"an endpoint without zone has no hint", false, text("PreferSameZone"), nil, "a", nil, nil},
-		{"a zone that is no legal hint is none", false, text("PreferSameZone"), nil, "b", text("not a zone"), nil},
-		{"an unknown distribution asks for nothing", false, text("example.com/close"), nil, "b", text("z1"), nil},
+		{"nothing is asked for", nil, nil, nil, "b", text("z1"), nil},
+		{"a source that is not Served has no hint for that alone", map[model.ClusterID]model.Traffic{"b": model.LastResort}, nil, nil, "b", text("z1"), nil},
+		{"PreferClose: the own zone", nil, text("PreferClose"), nil, "b", text("z7"), []string{"z7"}},
+		{"PreferSameZone: the own zone", nil, near, nil, "a", text("z7"), []string{"z7"}},
+		{"PreferSameNode falls back to the zone", nil, text("PreferSameNode"), nil, "a", text("z7"), []string{"z7"}},
+		{"an endpoint without zone has no hint", nil, near, nil, "a", nil, nil},
+		{"a zone that is no legal hint is none", nil, near, nil, "b", text("not a zone"), nil},
+		{"an unknown distribution asks for nothing", nil, text("example.com/close"), nil, "b", text("z1"), nil},
+		{"tiers: those that serve go to all zones", inTiers, nil, nil, "a", text("z9"), []string{"z1", "z2"}},
+		{"tiers: others go to none of them", inTiers, nil, nil, "c", text("z1"), []string{"c.clusterset.local"}},
+		{"tiers: no endpoint of the tier is ready: each may be used in all zones", inTiers, near, nil, "a", text("z1"), []string{"z1", "z2"}},
+		{"tiers: each zone has its own", inTiers, near, map[model.ClusterID]string{"a": "z1", "b": "z2"}, "a", text("z1"), []string{"z1"}},
+		{"tiers: a zone that has none gets all of the tier", inTiers, near, map[model.ClusterID]string{"b": "z1"}, "b", text("z1"), []string{"z1", "z2"}},
+		{"tiers: one of no zone here serves those that have none", inTiers, near, map[model.ClusterID]string{"a": "z1"}, "b", text("z9"), []string{"z2"}},
+		{"tiers: one of no zone here, where each zone has its own", inTiers, near, map[model.ClusterID]string{"a": "z1", "b": "z2"}, "b", nil, []string{"b.clusterset.local"}},
+		{"tiers: those of another tier do not count as a zone's own", inTiers, near, map[model.ClusterID]string{"c": "z1"}, "a", text("z2"), []string{"z1", "z2"}},
 	} {
-		r := newHintRule(&model.Import{PreferLocal: c.local, ServiceImportSpec: mcsv1beta1.ServiceImportSpec{TrafficDistribution: c.distribution}}, "a", c.zones)
+		served := func(id model.ClusterID) sets.Set[string] { return sets.New(c.served[id]) }
+		r := newHintRule(&model.Import{ServiceImportSpec: mcsv1beta1.ServiceImportSpec{TrafficDistribution: c.distribution}}, c.traffic, zones, served)
 		if diff := cmp.Diff(c.want, zonesOf(r.hints(c.cluster, c.zone))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
+	}
+	r := newHintRule(&model.Import{}, inTiers, []string{"c.clusterset.local"}, nil)
+	if got := zonesOf(r.hints("c", nil)); len(got) != 1 || got[0] == "c.clusterset.local" {
+		t.Errorf("the zone of a node is taken for one that does not exist: %v", got)
 	}
 }
 
@@ -63,7 +75,7 @@ func TestHintsAreLegalHoweverLongTheIdAndManyTheZones(t *testing.T) {
 	for i := range 9 {
 		zones = append(zones, fmt.Sprint("zone-", i))
 	}
-	r := newHintRule(&model.Import{PreferLocal: true}, "a", zones)
+	r := newHintRule(&model.Import{}, map[model.ClusterID]model.Traffic{"a": model.Preferred}, zones, nil)
 	if got := zonesOf(r.hints("a", nil)); len(got) != maxHintedZones || !r.tooManyZones() {
 		t.Errorf("%d hints, too many zones: %t", len(got), r.tooManyZones())
 	}

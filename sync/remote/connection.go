@@ -41,8 +41,11 @@ const (
 	verifyPause = 20 * time.Second
 )
 
-// maxVersion bounds the version of Comity that a peer states.
-const maxVersion = 64
+// maxVersion and maxDrained bound what a peer states, in bytes.
+const (
+	maxVersion = 64
+	maxDrained = 256
+)
 
 // Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
@@ -56,7 +59,7 @@ type Hooks struct {
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
-	// State: what Problem, Verified or Version returns changed.
+	// State: what Problem, Verified, Version or Drained returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
 	Rejected func(*Connection)
@@ -103,6 +106,7 @@ type Connection struct {
 	reported bool
 	member   Failure // what is wrong with the MemberRecord
 	version  string  // of Comity in the peer
+	drained  string  // what the peer says of draining itself
 	// verifications limits how often the peer becomes verified; waiting is true as long as
 	// it may not.
 	verifications *rate.Limiter
@@ -130,7 +134,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
 	}
 	for _, f := range append(c.feeds.required(), c.feeds.optional()...) {
-		c.done.Go(func() { f.informer.RunWithContext(ctx) })
+		c.done.Go(func() { f.run(ctx) })
 	}
 	c.done.Go(func() { c.await(ctx, &c.listed, c.feeds.required()...) }) // an optional feed is not waited for
 	c.done.Go(func() { c.await(ctx, &c.reportsListed, c.feeds.reports) })
@@ -166,7 +170,7 @@ func (c *Connection) Problem() Failure {
 }
 
 // Watching reports whether a watch of the peer's Lease is open, as far as known. A
-// watch that failed is restarted by its informer.
+// watch that failed is restarted by its reflector.
 func (c *Connection) Watching() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,12 +185,19 @@ func (c *Connection) Version() string {
 	return c.version
 }
 
+// Drained is annotation comity.dev/drained of the peer's MemberRecord; empty if there is none.
+func (c *Connection) Drained() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.drained
+}
+
 // await sets listed once the feeds were listed: from then on a record that is absent is
 // missing, and an absent report means that the peer has published none.
 func (c *Connection) await(ctx context.Context, listed *bool, feeds ...*feed) {
 	for _, f := range feeds {
 		select {
-		case <-f.registration.HasSyncedChecker().Done():
+		case <-f.synced:
 		case <-ctx.Done():
 			return
 		}
@@ -210,10 +221,10 @@ func (c *Connection) refresh() {
 	c.mu.Lock()
 	record := c.memberRecord()
 	c.member = c.checkMember(record)
-	before, was, version := c.problem, c.verified.Load(), c.version
+	before, was, version, drained := c.problem, c.verified.Load(), c.version, c.drained
 	c.problem = c.currentProblem()
 	if record != nil {
-		c.version = model.OneLine(record.Spec.Version, maxVersion)
+		c.version, c.drained = model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
 	}
 	now := c.listed && c.member == Failure{}
 	if now && !was && !c.mayVerify() {
@@ -224,7 +235,7 @@ func (c *Connection) refresh() {
 		c.problem = before // the text of the error differs with each attempt
 	}
 	c.verified.Store(now)
-	changed := was != now || before != c.problem || version != c.version
+	changed := was != now || before != c.problem || version != c.version || drained != c.drained
 	_, failed := c.failing[c.feeds.reports]
 	reported := c.reportsListed && !c.catchingUp || failed
 	notify := now && reported && !c.reported // before, no report is readable
@@ -279,7 +290,7 @@ func (c *Connection) currentProblem() Failure {
 
 // result records the result of a list or watch.
 func (f *feed) result(ctx context.Context, err error) {
-	// A version that the server has forgotten makes the informer start over, which is no
+	// A version that the server has forgotten makes the reflector start over, which is no
 	// failure of the peer.
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // or the connection was stopped

@@ -10,9 +10,11 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
@@ -36,8 +39,8 @@ import (
 	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
-// feed is one kind in one namespace of a peer. Each feed has an
-// informer of its own, so that its state and its error are known.
+// feed is one kind in one namespace of a peer. Each feed has a
+// reflector of its own, so that its state and its error are known, and is its store.
 type feed struct {
 	connection *Connection
 	// kind is for a reader, such as ExportRecords, resource what the API calls it.
@@ -52,12 +55,16 @@ type feed struct {
 	budget    *budget.Feed
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
-	exceeded     atomic.Pointer[budget.Exceeded]
-	object       reflect.Type // of what an event has
-	newList      func() runtime.Object
-	client       rest.Interface
-	informer     toolscache.SharedIndexInformer
-	registration toolscache.ResourceEventHandlerRegistration
+	exceeded  atomic.Pointer[budget.Exceeded]
+	object    reflect.Type // of what an event has
+	newList   func() runtime.Object
+	client    rest.Interface
+	reflector *toolscache.Reflector
+	store     toolscache.Indexer
+	handler   handler
+	// synced is closed once the first list is in store, and handler notified of it.
+	synced chan struct{}
+	listed sync.Once
 }
 
 // feeds are what is read from a peer. Element 0 is what every member may read,
@@ -104,9 +111,9 @@ func newFeeds(c *Connection) (feeds, error) {
 		reports:    &feed{namespace: scoped, without: "what it imports is not known"},
 	}
 	var failed error
-	open := func(f *feed, object runtime.Object, handler toolscache.ResourceEventHandler) {
-		f.connection = c
-		failed = errors.Join(failed, f.open(scheme, config, object, handler))
+	open := func(f *feed, object runtime.Object, handler handler) {
+		f.connection, f.handler = c, handler
+		failed = errors.Join(failed, f.open(scheme, config, object))
 	}
 	export := func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) }
 	for i, namespace := range []string{shared, scoped} {
@@ -115,16 +122,16 @@ func newFeeds(c *Connection) (feeds, error) {
 		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(keyOf(export)))
 		open(out.slices[i], &discoveryv1.EndpointSlice{}, c.sliceHandler())
 	}
-	open(out.members, &exchangev1alpha1.MemberRecord{}, c.handler(func(_, _ any) { c.refresh() }, func(any) { c.refresh() }))
+	open(out.members, &exchangev1alpha1.MemberRecord{}, handler{func(_, _ any) { c.refresh() }, func(any) { c.refresh() }})
 	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(c.opts.Hooks.Namespace))
 	open(out.leases, &coordinationv1.Lease{}, c.leaseHandler())
 	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(keyOf(c.opts.Hooks.Report)))
 	return out, failed
 }
 
-// open makes the client and the informer of f. Kinds are known beforehand, so nothing is
+// open makes the client and the reflector of f. Kinds are known beforehand, so nothing is
 // discovered: a peer whose discovery is broken can still be read.
-func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.Object, handler toolscache.ResourceEventHandler) error {
+func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.Object) error {
 	kind, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
 		return err
@@ -150,17 +157,15 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	if f.resource == "endpointslices" {
 		indexers[indexExport] = indexSlice
 	}
+	f.store, f.synced = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers), make(chan struct{})
 	source := plainLists{&toolscache.ListWatch{ListWithContextFunc: f.page, WatchFuncWithContext: f.watch}}
-	f.informer = toolscache.NewSharedIndexInformerWithOptions(source, object,
-		toolscache.SharedIndexInformerOptions{Indexers: indexers, ObjectDescription: f.kind + " of cluster " + string(c.opts.ID)})
+	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
+	return nil
+}
 
-	// result reports failures; the default handler would log each retry.
-	ignore := func(context.Context, *toolscache.Reflector, error) {}
-	if err := errors.Join(f.informer.SetWatchErrorHandlerWithContext(ignore), f.informer.SetTransform(trim)); err != nil {
-		return err
-	}
-	f.registration, err = f.informer.AddEventHandler(handler)
-	return err
+// run reads until ctx ends. result reports failures; the reflector would log each retry.
+func (f *feed) run(ctx context.Context) {
+	f.reflector.RunWithContext(klog.NewContext(ctx, logr.Discard()))
 }
 
 // limit restricts opts to what the feed reads.
@@ -184,14 +189,14 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	if f.resource == "endpointslices" {
 		opts.Limit = slicePage
 	}
-	// With a limit, a version alone means exactly that version. An informer whose watch
+	// With a limit, a version alone means exactly that version. A reflector whose watch
 	// failed because its version is too old would list that version again for ever.
 	if opts.ResourceVersion != "" && opts.Continue == "" {
 		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 }
 
-// plainLists makes an informer list rather than stream, so that a list is counted and
+// plainLists makes a reflector list rather than stream, so that a list is counted and
 // checked as a whole before it replaces anything.
 type plainLists struct{ *toolscache.ListWatch }
 
@@ -213,7 +218,7 @@ func trim(obj any) (any, error) {
 	return compactslice.Transform(obj)
 }
 
-// request is one for a list or a watch. untilAnswered and the informer retry; retries of
+// request is one for a list or a watch. untilAnswered and the reflector retry; retries of
 // the request would only delay the report of the failure.
 func (f *feed) request(opts *metav1.ListOptions) *rest.Request {
 	f.limit(opts)
@@ -256,7 +261,7 @@ func (f *feed) restored(found *restoredetect.Found) {
 	f.connection.opts.Hooks.Restored(f.connection, found)
 }
 
-// page reads one page of a list for the informer, and counts what it has.
+// page reads one page of a list for the reflector, and counts what it has.
 func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	list := restoredetect.CheckedList(f.get, f.restored)
 	into, err := untilAnswered(ctx, func() (runtime.Object, error) {
@@ -283,7 +288,7 @@ func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 	return into, nil
 }
 
-// watch watches for the informer, unless the feed is beyond its limits.
+// watch watches for the reflector, unless the feed is beyond its limits.
 func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	if over := f.exceeded.Load(); over != nil { // a list shows whether that has changed
 		f.result(ctx, over)
@@ -312,7 +317,7 @@ const (
 )
 
 // untilAnswered makes request until the API server answers it, or ctx ends, and
-// returns what came last. An informer would wait up to a minute between two attempts,
+// returns what came last. A reflector would wait up to a minute between two attempts,
 // and forgets that only two minutes after the last failure: some kinds of a peer that
 // is back would be read a minute later than others.
 func untilAnswered[T any](ctx context.Context, request func() (T, error)) (T, error) {
@@ -331,7 +336,7 @@ func untilAnswered[T any](ctx context.Context, request func() (T, error)) (T, er
 }
 
 // unanswered reports whether err is that of a server which is not reached, is
-// starting, or is overloaded. What it answers otherwise is for the informer: it lists
+// starting, or is overloaded. What it answers otherwise is for the reflector: it lists
 // again, for example, from a version that the server has.
 func unanswered(err error) bool {
 	var limit *budget.Exceeded

@@ -18,7 +18,6 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -34,7 +33,7 @@ func renewalOf(lease *coordinationv1.Lease) string {
 	return string(lease.UID) + "@" + strconv.FormatInt(lease.Spec.RenewTime.UnixNano(), 10)
 }
 
-func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
+func (c *Connection) leaseHandler() handler {
 	read := func(obj any) {
 		if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Name == string(c.opts.ID) {
 			c.mu.Lock()
@@ -44,7 +43,7 @@ func (c *Connection) leaseHandler() toolscache.ResourceEventHandler {
 			c.opts.Hooks.LeaseRead(c, renewalOf(lease))
 		}
 	}
-	return c.handler(func(_, now any) { read(now) }, func(any) {})
+	return handler{func(_, now any) { read(now) }, func(any) {}}
 }
 
 // ReadLease reads the peer's Lease once, over a connection of its own. The failure says

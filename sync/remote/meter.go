@@ -104,7 +104,7 @@ func (f *feed) budgeted(ctx context.Context, inner watch.Interface, m *meter) wa
 var errOtherKind = errors.New("an object of another kind")
 
 // forward ends with the first event that is beyond a limit, which sets exceeded, or of another
-// kind: an informer would log each of those.
+// kind: a reflector would log each of those.
 func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) error {
 	for {
 		var event watch.Event

@@ -22,7 +22,7 @@ import (
 )
 
 // narrowedInterval is the time between two lists of the records that only this cluster
-// reads, apart from those of the informer.
+// reads, apart from those of the reflector.
 const narrowedInterval = time.Second
 
 // narrowed are the exports of which the peer states that their scope was narrowed, and
@@ -90,7 +90,7 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 			return
 		}
 		stated := map[string]string{}
-		for _, item := range c.feeds.exports[0].informer.GetIndexer().List() {
+		for _, item := range c.feeds.exports[0].store.List() {
 			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok && isNarrowed(record) {
 				stated[record.Name] = record.ResourceVersion
 			}

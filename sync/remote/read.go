@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -56,7 +55,7 @@ func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 
 // cached is the object of that name in the cache of f; false if there is none.
 func cached[T any](f *feed, name string) (out T, found bool) {
-	item, found, err := f.informer.GetIndexer().GetByKey(f.namespace + "/" + name)
+	item, found, err := f.store.GetByKey(f.namespace + "/" + name)
 	if err == nil && found {
 		out, found = item.(T)
 	}
@@ -92,7 +91,7 @@ func (c *Connection) Slices(key types.NamespacedName) (copies []*discoveryv1.End
 // copies are the slices of key as they are cached: the first ones by name, up to as many
 // as a record may name. More is how many are left out.
 func (f *feed) copies(key types.NamespacedName) (items []any, more int) {
-	items, err := f.informer.GetIndexer().ByIndex(indexExport, key.String())
+	items, err := f.store.ByIndex(indexExport, key.String())
 	if err != nil || len(items) <= exchange.MaxSliceNames {
 		return items, 0
 	}
@@ -105,7 +104,7 @@ func (f *feed) copies(key types.NamespacedName) (items []any, more int) {
 func (c *Connection) Keys() []types.NamespacedName {
 	var out []types.NamespacedName
 	for _, f := range c.feeds.exports {
-		for _, item := range f.informer.GetIndexer().List() {
+		for _, item := range f.store.List() {
 			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok {
 				if key, ok := model.RecordKey(record.Name); ok {
 					out = append(out, key)
@@ -147,7 +146,7 @@ func sliceKey(obj any) (types.NamespacedName, bool) {
 	return model.LabeledExport(slice.Labels)
 }
 
-// unpack is a slice of the informer; false for one that belongs to nothing.
+// unpack is a slice of the store; false for one that belongs to nothing.
 func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
 	slice, ok := item.(*discoveryv1.EndpointSlice)
 	if !ok {
@@ -161,56 +160,37 @@ func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
 	return slice, ok
 }
 
-// handler notifies of objects that were added, changed or removed. It does not until
-// what is read may be used: the owner then reads everything.
-func (c *Connection) handler(changed func(before, now any), removed func(any)) toolscache.ResourceEventHandler {
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(now any) { changed(now, now) },
-		UpdateFunc: func(before, now any) {
-			// The same version is the echo of a list after a reconnect.
-			if before.(metav1.Object).GetResourceVersion() != now.(metav1.Object).GetResourceVersion() {
-				changed(before, now)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			removed(obj)
-		},
-	}
-}
-
 // recordHandler notifies changed of the names of records.
-func (c *Connection) recordHandler(changed func(name string)) toolscache.ResourceEventHandler {
+// Nothing is notified of until what is read may be used: the owner then reads everything.
+func (c *Connection) recordHandler(changed func(name string)) handler {
 	notify := func(obj any) {
 		if record, ok := obj.(metav1.Object); ok && c.verified.Load() {
 			changed(record.GetName())
 		}
 	}
-	return c.handler(func(before, now any) {
+	return handler{func(before, now any) {
 		if c.check(now) != nil {
 			c.opts.Hooks.Rejected(c)
 		}
 		if before == now || !sameSpec(before, now) {
 			notify(now)
 		}
-	}, notify)
+	}, notify}
 }
 
-func (c *Connection) sliceHandler() toolscache.ResourceEventHandler {
+func (c *Connection) sliceHandler() handler {
 	notify := func(obj any) {
 		if key, ok := sliceKey(obj); ok && c.verified.Load() {
 			c.opts.Hooks.Export(c, key)
 		}
 	}
-	return c.handler(func(before, now any) {
+	return handler{func(before, now any) {
 		was, _ := sliceKey(before)
 		if key, _ := sliceKey(now); was != key { // labels have moved it to another export
 			notify(before)
 		}
 		notify(now)
-	}, notify)
+	}, notify}
 }
 
 // sameSpec reports whether two versions of a namespace's record, or of a report, which are
@@ -236,7 +216,7 @@ func (c *Connection) indexInvalid(obj any) ([]string, error) {
 
 // invalid are the keys of the records that are not valid, in no order.
 func (f *feed) invalid() []string {
-	keys, _ := f.informer.GetIndexer().IndexKeys(indexInvalid, "") // the index exists
+	keys, _ := f.store.IndexKeys(indexInvalid, "") // the index exists
 	return keys
 }
 
@@ -248,7 +228,7 @@ func (c *Connection) Invalid() (count int, first error) {
 		if first != nil || len(keys) == 0 {
 			continue
 		}
-		if item, found, _ := f.informer.GetIndexer().GetByKey(slices.Min(keys)); found {
+		if item, found, _ := f.store.GetByKey(slices.Min(keys)); found {
 			first = c.check(item)
 		}
 	}

@@ -144,9 +144,9 @@ func rules() []rule {
 			forbidden: reaches(module + "/sync/join"),
 		},
 		{
-			sentence:  "what installs definitions and policies knows them and no part of the agent",
+			sentence:  "what installs definitions and policies knows them, the model, and no part of the agent",
 			from:      among("cmd/comity/install"),
-			forbidden: oursExcept("cmd/comity/install", "config/crd", "policies/source", "policies/v1alpha1"),
+			forbidden: oursExcept("cmd/comity/install", "config/crd", "policies/source", "policies/v1alpha1", "sync/model"),
 		},
 		{
 			sentence:  "probes and test traffic need no Kubernetes API: they reach no client and no part of the agent",

@@ -19,9 +19,9 @@ import (
 // clientPlaces are where the agent makes a client, or a configuration for one, and what that
 // leads to. Another cluster is reached only through remote.Transport, which bounds what is read.
 var clientPlaces = map[string]string{
-	"cmd/comity/app/manager.go, 1: rest.HTTPClientFor":                 "its own cluster",
-	"cmd/comity/app/manager.go, 2: controller-runtime.NewManager":      "its own cluster",
 	"cmd/comity/app/run.go, 1: client.New":                             "its own cluster",
+	"cmd/comity/app/run.go, 2: rest.HTTPClientFor":                     "its own cluster",
+	"cmd/comity/app/run.go, 3: controller-runtime.NewManager":          "its own cluster",
 	"cmd/comity/install/command.go, 1: client.New":                     "the cluster of the Job",
 	"cmd/comity/install/command.go, 2: rest.InClusterConfig":           "the cluster of the Job",
 	"cmd/comity/install/command.go, 3: clientcmd.BuildConfigFromFlags": "the cluster of whoever runs it",
@@ -40,9 +40,8 @@ var clientPlaces = map[string]string{
 	"sync/hub/link.go, 1: kubeconfig.Sanitize": "the credentials for remote.Transport",
 	"sync/hub/link.go, 2: rest.Config":         "an address that resolves nowhere",
 	"sync/hub/hub.go, 1: http.Client":          "the hub, through its link, which has a remote.Transport",
-	"sync/hub/hub.go, 2: client.New":           "the hub, through the first one",
-	"sync/hub/hub.go, 3: cache.New":            "the hub, through the first one",
-	"sync/hub/hub.go, 4: client.New":           "the hub, through the first one",
+	"sync/hub/hub.go, 2: cache.New":            "the hub, through the first one",
+	"sync/hub/hub.go, 3: client.New":           "the hub, through the first one",
 }
 
 // makesClient finds what makes a client: types of which a value is made, and functions. The key is

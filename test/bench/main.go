@@ -43,6 +43,10 @@ type options struct {
 	hostileFor        time.Duration
 	requests          int
 	auditFor          time.Duration
+	// of the part scale
+	members, scaleExports, scaleEndpoints, rate int
+	topology                                    string
+	slopes                                      bool
 }
 
 // bench is one run.
@@ -65,6 +69,7 @@ var parts = []part{
 	{"restart", (*bench).restart},
 	{"hostile", (*bench).hostile},
 	{"admission", (*bench).admission},
+	{"scale", (*bench).scale},
 	// Shows again what is kept.
 	{"page", func(*bench, context.Context) error { return nil }},
 }
@@ -75,22 +80,27 @@ func main() {
 		changes: 300, warmup: 20, exports: []int{1, 100, 1000}, clusters: []int{2, 5, 10}, pause: 40 * time.Millisecond,
 		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour, hostileFor: 2 * time.Minute,
 		requests: 20000, auditFor: time.Minute,
+		members: 100, scaleExports: 10_000, scaleEndpoints: 100_000, rate: 50, topology: topologyBoth, slopes: true,
 	}
 	flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintf(os.Stderr, "bench [flags] [propagation] [memory] [change] [restart] [hostile] [admission] [page]\n\n%s", flags.FlagUsages())
+		fmt.Fprintf(os.Stderr, "bench [flags] [propagation] [memory] [change] [restart] [hostile] [admission] [scale] [page]\n\n%s", flags.FlagUsages())
 	}
 	flags.IntVar(&o.changes, "changes", o.changes, "propagation: how many changes to measure between two clusters; fewer among more")
 	flags.IntVar(&o.warmup, "warmup", o.warmup, "propagation: how many changes to make before")
-	flags.IntSliceVar(&o.exports, "exports", o.exports, "propagation: how many exports there are, between two clusters")
+	flags.IntSliceVar(&o.exports, "exports", o.exports, "propagation: how many exports there are, between two clusters; scale: the first is how many there are (default 10000)")
 	flags.IntSliceVar(&o.clusters, "clusters", o.clusters, "propagation: how many clusters there are, with one export")
 	flags.DurationVar(&o.pause, "pause", o.pause, "propagation: how long to let things settle after each change")
 	flags.IntVar(&o.slices, "slices", o.slices, "memory: how many slices of ten endpoints to mirror")
-	flags.IntVar(&o.endpoints, "endpoints", o.endpoints, "change: how many endpoints the service has")
+	flags.IntVar(&o.endpoints, "endpoints", o.endpoints, "change: how many endpoints the service has; scale: how many there are (default 100000)")
 	flags.IntVar(&o.imports, "imports", o.imports, "restart: how many imports there are")
 	flags.DurationVar(&o.hostileFor, "hostile-for", o.hostileFor, "hostile: how long each load takes")
 	flags.IntVar(&o.requests, "requests", o.requests, "admission: how many requests to make of each engine")
 	flags.DurationVar(&o.auditFor, "audit-for", o.auditFor, "admission: how long to make requests while exports are audited")
+	flags.IntVar(&o.members, "members", o.members, "scale: how many members there are, all but one simulated")
+	flags.IntVar(&o.rate, "rate", o.rate, "scale: how many changes to make in a second")
+	flags.StringVar(&o.topology, "topology", o.topology, "scale: mesh, hub or both")
+	flags.BoolVar(&o.slopes, "slopes", o.slopes, "scale: measure smaller sizes too, by which more members, exports and endpoints are compared")
 	flags.StringVar(&o.agent, "agent", o.agent, "the agent to measure; built if empty")
 	flags.StringVar(&o.write, "write", o.write, "directory for benchmarks.md, .svg and .json; what was measured before stays in them")
 	flags.DurationVar(&o.limit, "limit", o.limit, "how long all of it may take")
@@ -100,6 +110,12 @@ func main() {
 		}
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
+	}
+	if flags.Changed("exports") && len(o.exports) > 0 {
+		o.scaleExports = o.exports[0]
+	}
+	if flags.Changed("endpoints") {
+		o.scaleEndpoints = o.endpoints
 	}
 	if err := o.validate(flags.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -115,13 +131,19 @@ func main() {
 func (o options) validate(chosen []string) error {
 	for _, name := range chosen {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
-			return fmt.Errorf("%q is no part; expected propagation, memory, change, restart, hostile, admission or page", name)
+			return fmt.Errorf("%q is no part; expected propagation, memory, change, restart, hostile, admission, scale or page", name)
 		}
 	}
 	for _, n := range o.clusters {
 		if n < 2 || n > 20 {
 			return fmt.Errorf("--clusters: %d given, expected 2 to 20", n)
 		}
+	}
+	if o.members < 4 || o.members > 1000 || o.scaleExports < o.members || o.rate < ownPart {
+		return fmt.Errorf("expected --members from 4 to 1000, at least as many --exports, and --rate of at least %d", ownPart)
+	}
+	if !slices.Contains([]string{topologyMesh, topologyHub, topologyBoth}, o.topology) {
+		return fmt.Errorf("--topology: %q given, expected mesh, hub or both", o.topology)
 	}
 	if o.requests < 100 || o.auditFor < time.Second {
 		return errors.New("expected --requests of at least 100, and --audit-for of at least 1s")

@@ -30,6 +30,7 @@ type value struct {
 var values = map[string]value{
 	"cluster-id":                {`clusterID="other"`, "other"},
 	"clusterset":                {`clusterset="others"`, "others"},
+	"cluster-labels":            {`clusterLabels={"region":"eu","example.com/tier":"1"}`, "[example.com/tier=1,region=eu]"},
 	"exchange-kubeconfig":       {`exchange.hub=true`, "/etc/comity/exchange/kubeconfig"},
 	"namespace-identity-labels": {`sync.namespaceIdentityLabels=["example.com/a","example.com/b"]`, "[example.com/a,example.com/b]"},
 	"publish-namespaces":        {`sync.publishNamespaces="clusterset in (shared, all),team!=test"`, "clusterset in (shared, all),team!=test"},
@@ -40,8 +41,7 @@ var values = map[string]value{
 	"selectors":                 {`sync.selectors="maintain"`, "maintain"},
 	"takeover":                  {`sync.takeover="sveltos"`, "sveltos"},
 	"heartbeat-interval":        {`sync.heartbeatInterval="20s"`, "20s"},
-	"stale-after":               {`sync.staleAfter="1m30s"`, "1m30s"},
-	"lost-after":                {`sync.lostAfter="10m"`, "10m0s"},
+	"lost-after":                {`sync.lostAfter="1m30s"`, "1m30s"},
 	"workers":                   {`sync.workers=3`, "3"},
 	"webhook-bind-address":      {`webhook.port=10443`, ":10443"},
 	"cert-dir":                  {`webhook.certDir="/certs"`, "/certs"},

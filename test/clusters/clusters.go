@@ -45,17 +45,44 @@ type Network struct {
 // MaxClusters bounds the clusters of one set by their address plan.
 const MaxClusters = 50
 
-// NetworkOf is the plan of the n-th cluster, counted from 1: Pods in 10.(100+n).0.0/16,
-// Services in 10.(200+n).0.0/16, and, for two families, fd00:100:n::/48 and fd00:200:n::/108.
-func NetworkOf(n int, dualStack bool) (Network, error) {
+// Family says which IP families Pods and Services have. It is a flag's value.
+type Family string
+
+// The families.
+const (
+	IPv4      Family = "ipv4"
+	IPv6      Family = "ipv6"
+	DualStack Family = "dual"
+)
+
+// String, Set and Type implement pflag.Value.
+func (f *Family) String() string { return string(*f) }
+
+// Set takes the name of a family.
+func (f *Family) Set(text string) error {
+	switch given := Family(text); given {
+	case IPv4, IPv6, DualStack:
+		*f = given
+		return nil
+	}
+	return fmt.Errorf("%q is no family of addresses: expected %s, %s or %s", text, IPv4, IPv6, DualStack)
+}
+
+// Type is what the help calls the value.
+func (f *Family) Type() string { return "family" }
+
+// NetworkOf is the plan of the n-th cluster, counted from 1: for IPv4, Pods in 10.(100+n).0.0/16 and
+// Services in 10.(200+n).0.0/16; for IPv6, fd00:100:n::/48 and fd00:200:n::/108.
+func NetworkOf(n int, family Family) (Network, error) {
 	if n < 1 || n > MaxClusters {
 		return Network{}, fmt.Errorf("cluster number %d has no network: it must be from 1 to %d", n, MaxClusters)
 	}
-	network := Network{
-		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", 100+n))},
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", 200+n))},
+	var network Network
+	if family != IPv6 {
+		network.PodCIDRs = append(network.PodCIDRs, netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", 100+n)))
+		network.ServiceCIDRs = append(network.ServiceCIDRs, netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", 200+n)))
 	}
-	if dualStack {
+	if family != IPv4 {
 		network.PodCIDRs = append(network.PodCIDRs, netip.MustParsePrefix(fmt.Sprintf("fd00:100:%x::/48", n)))
 		network.ServiceCIDRs = append(network.ServiceCIDRs, netip.MustParsePrefix(fmt.Sprintf("fd00:200:%x::/108", n)))
 	}

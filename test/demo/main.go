@@ -23,6 +23,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/demo/output"
 	"github.com/comity-mcs/comity/test/demo/steps"
 	"github.com/comity-mcs/comity/test/demo/world"
@@ -35,16 +36,21 @@ type options struct {
 	clusters  world.Kind
 	stopAfter string
 	keep      bool
+	family    clusters.Family
 }
 
 func parse(args []string) (options, error) {
 	o := options{clusters: world.ControlPlanes}
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	flags.Var(&o.clusters, "clusters", "control-planes (processes; no Docker, no root) or kind (needs Docker)")
+	flags.Var(&o.family, "family", "addresses of Pods and Services in kind clusters: ipv4, ipv6 or dual; by default dual where Docker has IPv6. The steps that follow \"join\" need IPv4")
 	flags.StringVar(&o.stopAfter, "stop-after", "", "end after this step: "+strings.Join(stepNames(world.InDocker), ", "))
 	flags.BoolVar(&o.keep, "keep", false, "keep everything running until Ctrl-C, and print how to access it")
 	if err := flags.Parse(args); err != nil {
 		return o, err
+	}
+	if o.family != "" && o.clusters != world.InDocker {
+		return o, fmt.Errorf("--family %s is for --clusters %s: control planes as processes have IPv4", o.family, world.InDocker)
 	}
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("argument %q is not expected: there are only flags", flags.Arg(0))
@@ -91,7 +97,7 @@ func run(args []string, out io.Writer) int {
 
 // demo runs the steps and ends what it started.
 func demo(ctx context.Context, o options, t *output.Printer) (err error) {
-	w, err := world.New(t, o.clusters)
+	w, err := world.New(t, o.clusters, o.family)
 	if err != nil {
 		return err
 	}

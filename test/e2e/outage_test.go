@@ -43,7 +43,7 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Seri
 		}
 		clusterB.create(ctx, newService(namespace, turned.Name, corev1.ServiceTypeClusterIP), newExport(namespace, turned.Name))
 		clusterA.expectImported(ctx, turned, mcsv1beta1.ClusterSetIP, "b")
-		locals = exportFromBoth(ctx, local, 2, map[string]string{model.AnnotationPrefer: model.PreferLocal}, func(*corev1.ServiceSpec) {})
+		locals = exportFromBoth(ctx, local, 2, map[string]string{model.AnnotationTiers: "self; *"}, func(*corev1.ServiceSpec) {})
 		// Whatever happens, the specs that follow find it running.
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
@@ -72,7 +72,7 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Seri
 
 	// The local endpoints of a derived Service are written by the local Comity, as the
 	// others are: it has to run for them to go, and nobody else has.
-	It("a Service with comity.dev/prefer: local is answered by b while its Pods in a are gone, and a writes nothing of b", func(ctx SpecContext) {
+	It("a Service with tiers self; * is answered by b while its Pods in a are gone, and a writes nothing of b", func(ctx SpecContext) {
 		const requests = 100
 		ofB := clusterA.settledSlicesFrom(ctx, local, clusterB, 2)
 		server := newServer(local.Namespace, local.Name, 2)

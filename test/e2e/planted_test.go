@@ -241,7 +241,7 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 				Expect(clusterB.Unblock(ctx)).To(Succeed())
 			},
 			command: trace,
-			words:   []string{"Peer a"},
+			words:   []string{"Peer a", "Unauthorized"}, // Unreachable is what the broken connection leaves for a moment
 		}),
 		Entry("an agent that is stopped", planted{
 			plant: func(ctx context.Context) {

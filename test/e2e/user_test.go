@@ -56,8 +56,8 @@ func newUser(made prepared) *user {
 	u := &user{
 		dir: dir, blocks: blocks,
 		comity: filepath.Join(install.Root(), "charts", "comity"),
-		image: fmt.Sprintf("--set image.registry= --set image.repository=%s --set image.tag=%s --set sync.heartbeatInterval=%s --set sync.staleAfter=%s",
-			repository, cmp.Or(tag, "latest"), heartbeat, staleAfter),
+		image: fmt.Sprintf("--set image.registry= --set image.repository=%s --set image.tag=%s",
+			repository, cmp.Or(tag, "latest")),
 		// Nothing of the developer's own is read or written.
 		env: append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_DATA_HOME="+dir,
 			"KUBECONFIG="+filepath.Join(dir, "kubeconfig"), "KUBECACHEDIR="+filepath.Join(dir, "kubectl-cache"), "KUBERC=off"),

@@ -135,7 +135,7 @@ func TestTheHealthOfObjects(t *testing.T) {
 		{"a Peer that is refused", peerKind, false, of(now("Accepted", no, members.ReasonInvalidPeer), now("Connected", no, members.ReasonInvalidPeer)), degraded, "Accepted"},
 		{"a Peer that is read with its earlier credential", peerKind, false, of(now("Accepted", no, remote.ReasonUnreachable), connected), degraded, "Accepted"},
 		{"a Peer that is lost", peerKind, false, of(accepted, now("Connected", no, condition.ReasonLost)), degraded, "Connected"},
-		{"a Peer without a heartbeat", peerKind, false, of(accepted, now("Connected", no, condition.ReasonStale)), degraded, "Connected"},
+		{"a Peer without a heartbeat", peerKind, false, of(accepted, now("Connected", no, condition.ReasonLost)), degraded, "Connected"},
 		{"a Peer", peerKind, false, of(accepted, connected, now("Complete", no, model.ReasonMissing)), healthy, "Connected"},
 		{"a Peer whose removal was just stated", peerKind, true, of(before("Accepted", no, members.ReasonInvalidPeer)), progressing, waiting},
 		{"a Peer that is being removed", peerKind, true, of(now("Removed", no, members.ReasonRemoving)), progressing, "Removed"},

@@ -98,7 +98,7 @@ func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 		"--shutdown-delay=0",
 	}
 	a.with = func(flags ...string) *process.Process {
-		return process.New("comity", binary, filepath.Join(t.Dir, log), []string{"POD_SERVICE_ACCOUNT=" + Account}, slices.Concat(always, flags)...)
+		return process.New("comity", binary, filepath.Join(t.Dir, log), []string{"POD_SERVICE_ACCOUNT=" + Account, "GOMEMLIMIT=420MiB"}, slices.Concat(always, flags)...)
 	}
 	a.process = a.with(flags...)
 	return a
@@ -206,6 +206,9 @@ func (a *Agent) StopFor(flags ...string) error {
 
 // Kill ends the agent without letting it finish anything.
 func (a *Agent) Kill() error { return a.process.Kill() }
+
+// Running reports whether it was started and has not ended.
+func (a *Agent) Running() bool { return a.process.Running() }
 
 // PID is the id of its process.
 func (a *Agent) PID() int { return a.process.PID() }

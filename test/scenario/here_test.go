@@ -25,7 +25,7 @@ import (
 )
 
 // here is the cluster in which the exports are imported. The exports are first
-// imported as they are; then what is lost, unread or gone happens, if anything.
+// imported as they are; then what is the last resort, unread or gone is so, if anything.
 type here struct {
 	Self     model.ClusterID   `json:"self"`
 	Families []corev1.IPFamily `json:"families,omitempty"`
@@ -35,10 +35,13 @@ type here struct {
 	// NotReady are addresses of them that are not ready.
 	NotReady []string `json:"notReady,omitempty"`
 
-	Lost     []model.ClusterID `json:"lost,omitempty"`
-	OnLost   model.OnLost      `json:"onLost,omitempty"`
-	Unsynced []model.ClusterID `json:"unread,omitempty"`
-	Gone     []model.ClusterID `json:"gone,omitempty"`
+	// Preferred are clusters of the tier that serves, from the beginning.
+	Preferred []model.ClusterID `json:"preferred,omitempty"`
+	// LastResort and Withheld are clusters with such endpoints.
+	LastResort []model.ClusterID `json:"lastResort,omitempty"`
+	Withheld   []model.ClusterID `json:"withheld,omitempty"`
+	Unsynced   []model.ClusterID `json:"unread,omitempty"`
+	Gone       []model.ClusterID `json:"gone,omitempty"`
 
 	MaintainSelectors bool `json:"maintainSelectors,omitempty"`
 	// Pipeline: the Sveltos pipeline made the objects, and they are taken over.
@@ -72,17 +75,26 @@ func (h *here) run(t *testing.T, exports []model.Export) string {
 	for _, e := range exports {
 		in.Sources[e.Cluster] = h.sources(e)
 	}
+	in.Traffic = map[model.ClusterID]model.Traffic{}
+	for _, id := range h.Preferred {
+		in.Traffic[id] = model.Preferred
+	}
 	h.decide(&in, exports, nil)
 	writes, last := bring(t, &in)
-	if len(h.Lost)+len(h.Unsynced)+len(h.Gone) > 0 {
+	if len(h.LastResort)+len(h.Withheld)+len(h.Unsynced)+len(h.Gone) > 0 {
 		there := slices.DeleteFunc(slices.Clone(exports), func(e model.Export) bool { return slices.Contains(h.Gone, e.Cluster) })
-		in.Lost, in.OnLost = h.Lost, h.OnLost
+		for _, id := range h.LastResort {
+			in.Traffic[id] = model.LastResort
+		}
+		for _, id := range h.Withheld {
+			in.Traffic[id] = model.Withheld
+		}
 		h.decide(&in, there, h.Unsynced)
 		writes, last = bring(t, &in)
 	}
 	lines := slices.Concat([]string{"writes:"}, writes, []string{"objects:"}, show(in.Current))
-	if len(last.Withdrawn) > 0 {
-		lines = append(lines, fmt.Sprint("withdrawn: ", last.Withdrawn))
+	if len(last.Unready) > 0 {
+		lines = append(lines, fmt.Sprint("unready: ", last.Unready))
 	}
 	for _, p := range last.Problems {
 		lines = append(lines, p.Reason+": "+p.Message)
@@ -287,6 +299,9 @@ func showEndpoint(e discoveryv1.Endpoint) string {
 	}
 	if e.Conditions.Serving != nil && !*e.Conditions.Serving {
 		line += " not serving"
+	}
+	if e.Conditions.Terminating != nil && *e.Conditions.Terminating {
+		line += " terminating"
 	}
 	if e.Hints != nil {
 		for _, z := range e.Hints.ForZones {

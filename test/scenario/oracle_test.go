@@ -104,6 +104,7 @@ func oracleReasons(ordered []model.Export) []mcsv1beta1.ServiceExportConditionRe
 		}},
 		{"InternalTrafficPolicyConflict", func(e model.Export) bool { return !headless(e) && oraclePolicy(e) != oraclePolicy(oldest) }},
 		{"TrafficDistributionConflict", func(e model.Export) bool { return !headless(e) && oracleDistribution(e) != oracleDistribution(oldest) }},
+		{"ClusterSelectorsConflict", func(e model.Export) bool { return e.Tiers != oldest.Tiers }},
 		{"IPFamilyConflict", func(e model.Export) bool {
 			return slices.ContainsFunc(oldest.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(e.IPFamilies, f) })
 		}},
@@ -153,7 +154,7 @@ func drawExport(t *rapid.T, cluster model.ClusterID) model.Export {
 	e := model.Export{
 		SourceExport:      model.SourceExport{Cluster: cluster, UID: types.UID(fmt.Sprint('9' - cluster[1])), CreatedAt: time.Unix(rapid.Int64Range(1, 3).Draw(t, "created"), 0).UTC()},
 		Key:               types.NamespacedName{Namespace: "default", Name: "web"},
-		ServiceProperties: model.ServiceProperties{Type: rapid.SampledFrom([]mcsv1beta1.ServiceImportType{"ClusterSetIP", "ClusterSetIP", "Headless"}).Draw(t, "type"), IPFamilies: rapid.SampledFrom([][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}, {"IPv6", "IPv4"}}).Draw(t, "families"), SessionAffinity: rapid.SampledFrom([]corev1.ServiceAffinity{"", "None", "ClientIP"}).Draw(t, "affinity"), Labels: drawMap(t, "labels"), Annotations: drawMap(t, "annotations"), PreferLocal: rapid.Bool().Draw(t, "prefer local"), Selector: drawMap(t, "selector")},
+		ServiceProperties: model.ServiceProperties{Type: rapid.SampledFrom([]mcsv1beta1.ServiceImportType{"ClusterSetIP", "ClusterSetIP", "Headless"}).Draw(t, "type"), IPFamilies: rapid.SampledFrom([][]corev1.IPFamily{{"IPv4"}, {"IPv6"}, {"IPv4", "IPv6"}, {"IPv6", "IPv4"}}).Draw(t, "families"), SessionAffinity: rapid.SampledFrom([]corev1.ServiceAffinity{"", "None", "ClientIP"}).Draw(t, "affinity"), Labels: drawMap(t, "labels"), Annotations: drawMap(t, "annotations"), Tiers: rapid.SampledFrom([]string{"", "self; *", "*"}).Draw(t, "tiers"), Selector: drawMap(t, "selector")},
 	}
 	if seconds := rapid.SampledFrom([]int32{0, 10, 10800}).Draw(t, "timeout"); seconds > 0 {
 		e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
@@ -242,9 +243,9 @@ func TestResolveAgreesWithTheOracle(t *testing.T) {
 // checkOldestDecides compares what is taken as a whole from the oldest export.
 func checkOldestDecides(t *rapid.T, oldest model.Export, resolved *model.Import) {
 	if !reflect.DeepEqual(resolved.Labels, oldest.Labels) || !reflect.DeepEqual(resolved.Annotations, oldest.Annotations) ||
-		!reflect.DeepEqual(resolved.IPFamilies, oldest.IPFamilies) || resolved.PreferLocal != oldest.PreferLocal ||
+		!reflect.DeepEqual(resolved.IPFamilies, oldest.IPFamilies) || resolved.Tiers != oldest.Tiers ||
 		!reflect.DeepEqual(resolved.Selector, oldest.Selector) {
-		t.Fatalf("labels, annotations, IP families, locality and selector must be those of %s", oldest.Cluster)
+		t.Fatalf("labels, annotations, IP families, tiers and selector must be those of %s", oldest.Cluster)
 	}
 	got := model.Export{
 		ServiceProperties: model.ServiceProperties{SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig, InternalTrafficPolicy: resolved.InternalTrafficPolicy, TrafficDistribution: resolved.TrafficDistribution},

@@ -125,7 +125,7 @@ type outcome struct {
 	TrafficDistribution   *string                              `json:"trafficDistribution,omitempty"`
 	Labels                map[string]string                    `json:"labels,omitempty"`
 	Annotations           map[string]string                    `json:"annotations,omitempty"`
-	PreferLocal           bool                                 `json:"preferLocal,omitempty"`
+	Tiers                 string                               `json:"tiers,omitempty"`
 	Traffic               []string                             `json:"traffic"`
 }
 
@@ -137,7 +137,7 @@ func render(t *testing.T, exports []model.Export) string {
 		Type: resolved.Type, Ports: showPorts(resolved.Ports), IPFamilies: resolved.IPFamilies,
 		SessionAffinity: resolved.SessionAffinity, SessionAffinityConfig: resolved.SessionAffinityConfig,
 		InternalTrafficPolicy: resolved.InternalTrafficPolicy, TrafficDistribution: resolved.TrafficDistribution,
-		Labels: resolved.Labels, Annotations: resolved.Annotations, PreferLocal: resolved.PreferLocal,
+		Labels: resolved.Labels, Annotations: resolved.Annotations, Tiers: resolved.Tiers,
 	}
 	for _, c := range resolved.Constituents {
 		out.Traffic = append(out.Traffic, fmt.Sprintf("%s: %s", c.Cluster, strings.Join(showPorts(c.Ports), ", ")))

@@ -40,8 +40,8 @@ func TestFault02RemoteDown(t *testing.T) {
 	})
 }
 
-// FAULT 2, after five minutes: peers are lost and do not answer either. Nothing
-// of them is deleted; their endpoints are not ready here, unless no others are.
+// FAULT 2: peers are lost and do not answer either. Nothing of them is deleted; their
+// endpoints are the last resort here.
 func TestFault02Lost(t *testing.T) {
 	fault(t, 100, func(seed uint64) *World {
 		return shared(quiet(seed, ids("a", "b", "c"), keys("web")))

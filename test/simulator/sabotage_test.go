@@ -66,7 +66,9 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Write = d.Write && d.Plan.Key.Name != "svc-adb" }
 		}},
 		{"decides that a member is lost that answers", different, func(_ func() *World, p *agent.Process) {
-			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Plan.Lost = []model.ClusterID{"b"} }
+			p.Sabotage.Import = func(d *decide.ImportDecision) {
+				d.Plan.Traffic = map[model.ClusterID]model.Traffic{"b": model.LastResort}
+			}
 		}},
 		{"decides to publish nothing", different, func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Export = func(d *decide.ExportDecision) { d.Plan.Record = nil }

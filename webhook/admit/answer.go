@@ -28,6 +28,9 @@ const (
 // request that have more than 4,096 characters together.
 const maxLine = 4096
 
+// maxRefusal bounds all lines of a refusal.
+const maxRefusal = 64 << 10
+
 // Answer is what the API server gets.
 type Answer = admissionv1.AdmissionResponse
 
@@ -68,7 +71,7 @@ func FromVerdict(subject Subject, verdict decision.Verdict) (answer Answer) {
 		problem := cmp.Or(verdict.Problem, "the policies gave no answer")
 		answer = Unavailable(notEvaluated(subject, strings.TrimSuffix(oneLine(problem), "."), verdict.Failed))
 	}
-	answer.Warnings = lines(verdict.Warnings)
+	answer.Warnings = Lines(verdict.Warnings)
 	return answer
 }
 
@@ -109,29 +112,20 @@ func refusal(subject Subject, verdict decision.Verdict) string {
 		because = fmt.Sprintf(", because ServiceExport %s exports it", subject.Key)
 	}
 	first := fmt.Sprintf("%s was refused by %d %s%s:", subject, len(policies), noun, because)
-	all := append([]string{first}, lines(verdict.Violations)...)
+	all := append([]string{first}, Lines(verdict.Violations)...)
 	if verdict.Problem != "" {
 		all = append(all, oneLine("Not every policy could be evaluated: "+verdict.Problem))
 	}
-	return strings.Join(all, "\n")
+	return model.Bound(strings.Join(all, "\n"), maxRefusal)
 }
 
-// lines is one line per violation, in the order given.
-func lines(violations []decision.Violation) []string {
-	var out []string
-	for _, v := range violations {
-		out = append(out, oneLine(v.String()))
+// Lines are texts, or violations, as the API server accepts them: one line for each, without
+// control characters.
+func Lines[T any](all []T) (lines []string) {
+	for _, one := range all {
+		lines = append(lines, oneLine(fmt.Sprint(one)))
 	}
-	return out
-}
-
-// Lines are warnings as the API server accepts them: without control characters.
-func Lines(warnings []string) []string {
-	var out []string
-	for _, warning := range warnings {
-		out = append(out, oneLine(warning))
-	}
-	return out
+	return lines
 }
 
 // oneLine bounds a policy's message, and removes what a terminal would not print: the API

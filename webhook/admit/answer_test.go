@@ -4,6 +4,7 @@
 package admit_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,5 +131,18 @@ func TestFromVerdict(t *testing.T) {
 				t.Errorf("code %d, want %d", got.Result.Code, code)
 			}
 		})
+	}
+}
+
+// BAD INPUT: a policy with a thousand violations of 4 KiB each. An API server would not read the
+// answer, and the user would learn nothing.
+func TestARefusalIsBounded(t *testing.T) {
+	verdict := decision.Verdict{Outcome: decision.Denied}
+	for range 1000 {
+		verdict.Violations = append(verdict.Violations, decision.Violation{Policy: "p", Message: strings.Repeat("x", 4096)})
+	}
+	answer := admit.FromVerdict(admit.Subject{Kind: decision.SubjectServiceExport}, verdict)
+	if n := len(answer.Result.Message); n > 64<<10 || !strings.Contains(answer.Result.Message, "was refused by 1 policy:") {
+		t.Errorf("%d bytes: %.80s", n, answer.Result.Message)
 	}
 }

@@ -25,31 +25,29 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 }
 
 // Check refuses annotations by which the export would be published nowhere, or with no
-// port. was is the metadata that an update replaces, nil for a creation: what this request
+// port, and tiers that cannot be read. was is the metadata that an update replaces, nil for a creation: what this request
 // did not change is no reason to refuse it. service reads the Service of the export, nil if
 // there is none (yet); it is called only if the ports need it. unread is its error.
 func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
-	if err := checkSelector(now, was); err != nil || !changes(now, was, model.AnnotationExportPorts) {
-		return err, nil
+	if changes(now, was, model.AnnotationExportToSelector) {
+		if _, err := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil); err != nil {
+			return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the selector, or remove the annotation",
+				now.Namespace, now.Name, model.AnnotationExportToSelector, err), nil
+		}
+	}
+	if changes(now, was, model.AnnotationTiers) {
+		if _, err := model.TiersOf(mcsv1beta1.ServiceExportKindName, now); err != nil {
+			return fmt.Errorf("%w. Remedy: correct the tiers, or remove the annotation", err), nil
+		}
+	}
+	if !changes(now, was, model.AnnotationExportPorts) {
+		return nil, nil
 	}
 	of, err := service()
 	if err != nil {
 		return nil, fmt.Errorf("the ports of its Service could not be read: %w", err)
 	}
 	return checkPorts(now, of), nil
-}
-
-// checkSelector refuses an annotation comity.dev/export-to-selector that cannot be
-// read.
-func checkSelector(now, was *metav1.ObjectMeta) error {
-	if !changes(now, was, model.AnnotationExportToSelector) {
-		return nil
-	}
-	if _, err := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil); err != nil {
-		return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the selector, or remove the annotation",
-			now.Namespace, now.Name, model.AnnotationExportToSelector, err)
-	}
-	return nil
 }
 
 // checkPorts refuses an annotation comity.dev/export-ports that cannot be read, or that

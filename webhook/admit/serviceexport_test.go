@@ -13,7 +13,7 @@ import (
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
-func TestCheckSelector(t *testing.T) {
+func TestCheckSelectorAndTiers(t *testing.T) {
 	type m = map[string]string
 	const selector = "comity.dev/export-to-selector"
 	for _, tc := range []struct {
@@ -41,6 +41,13 @@ func TestCheckSelector(t *testing.T) {
 				"Remedy: correct the selector, or remove the annotation",
 		},
 		{"an update that removes it", metadata(nil, nil), metadata(nil, m{selector: "a=b=c"}), ""},
+		{"tiers", metadata(nil, m{"comity.dev/tiers": "self; *"}), nil, ""},
+		{
+			"tiers that cannot be read", metadata(nil, m{"comity.dev/tiers": "*; self"}), nil,
+			`ServiceExport production/internal-api, annotation comity.dev/tiers: the last tier is "self"; expected * (all other clusters) or none (no other cluster), as in "self; *". ` +
+				"Remedy: correct the tiers, or remove the annotation",
+		},
+		{"tiers that were stored and stay", metadata(nil, m{"comity.dev/tiers": "self"}), metadata(nil, m{"comity.dev/tiers": "self"}), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""

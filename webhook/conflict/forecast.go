@@ -64,21 +64,27 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if len(others) == 0 {
 		return nil
 	}
+	namespace, service, imported := &corev1.Namespace{}, &corev1.Service{}, &mcsv1beta1.ServiceImport{}
+	if f.Client.Get(ctx, types.NamespacedName{Name: key.Namespace}, namespace) != nil || f.Client.Get(ctx, key, service) != nil {
+		return nil
+	}
 	view := decide.ImportView{
 		Self: f.Self, ComityNamespace: f.ComityNamespace, Peers: peers,
 		IdentityLabels: f.IdentityLabels, MaintainSelectors: f.MaintainSelectors, Now: f.Clock.Now(), Own: decide.OwnSource{State: model.SourcePublished},
 		ImportDisabled: true, // who decides is asked, and not what is written
 	}
-	if !f.read(ctx, key, &view) {
-		return nil
+	if !f.ImportDisabled && f.Client.Get(ctx, key, imported) == nil {
+		view.Current.Import = imported
 	}
 	if export.CreationTimestamp.IsZero() {
 		stamped := *export
 		stamped.CreationTimestamp = metav1.NewTime(view.Now).Rfc3339Copy() // as it is stored
 		export = &stamped
 	}
-	view.Local.Export, view.Local.Verdict = export, decision.Verdict{Outcome: decision.Allowed}
-	own, err := exchange.LocalExport(f.Self, export, view.Local.Service)
+	view.Local = decide.LocalExport{
+		Key: key, Namespace: namespace, Service: service, Export: export, Verdict: decision.Verdict{Outcome: decision.Allowed},
+	}
+	own, err := exchange.LocalExport(f.Self, export, service)
 	if err != nil {
 		return nil
 	}
@@ -88,20 +94,6 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 		return nil
 	}
 	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Import), found)
-}
-
-// read reads the Namespace, the Service and what is imported; false if one of the first
-// two is not known.
-func (f Forecaster) read(ctx context.Context, key types.NamespacedName, view *decide.ImportView) bool {
-	namespace, service, imported := &corev1.Namespace{}, &corev1.Service{}, &mcsv1beta1.ServiceImport{}
-	if f.Client.Get(ctx, types.NamespacedName{Name: key.Namespace}, namespace) != nil || f.Client.Get(ctx, key, service) != nil {
-		return false
-	}
-	view.Local = decide.LocalExport{Key: key, Namespace: namespace, Service: service}
-	if !f.ImportDisabled && f.Client.Get(ctx, key, imported) == nil {
-		view.Current.Import = imported
-	}
-	return true
 }
 
 // inOrder are the exports of which an import consists, the deciding one first.

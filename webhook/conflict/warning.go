@@ -79,6 +79,7 @@ var fields = map[mcsv1beta1.ServiceExportConditionReason]string{
 	mcsv1beta1.ServiceExportReasonAnnotationsConflict:           "spec.exportedAnnotations of the ServiceExport",
 	mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict: "spec.internalTrafficPolicy of the Service",
 	mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:   "spec.trafficDistribution of the Service",
+	model.ReasonTiersConflict:                                   "annotation " + model.AnnotationTiers + " of the ServiceExport",
 	mcsv1beta1.ServiceExportReasonIPFamilyConflict:              "spec.ipFamilies of the Service",
 }
 
@@ -123,6 +124,8 @@ func traffic(reason mcsv1beta1.ServiceExportConditionReason, found decide.Import
 		return fmt.Sprintf("%s routes with internalTrafficPolicy %s", every, *resolved.InternalTrafficPolicy)
 	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
 		return fmt.Sprintf("%s routes with the trafficDistribution of cluster %s", every, decides)
+	case model.ReasonTiersConflict:
+		return fmt.Sprintf("%s uses its source clusters in the order of cluster %s", every, decides)
 	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
 		families := make([]string, len(resolved.IPFamilies))
 		for i, f := range resolved.IPFamilies {

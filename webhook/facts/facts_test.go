@@ -91,7 +91,6 @@ func TestInputHoldsAllFacts(t *testing.T) {
 	typed := metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceExport"}
 	wantObject, wantOld := export(stored.Annotations), export(nil)
 	wantObject.TypeMeta, wantOld.TypeMeta = typed, typed
-	none := map[string]string{}
 	wantService, wantNamespace := service(corev1.ServiceTypeNodePort), namespace(map[string]string{model.AnnotationExportTo: "b"})
 	wantService.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 	wantNamespace.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
@@ -106,10 +105,10 @@ func TestInputHoldsAllFacts(t *testing.T) {
 			{Clusters: []string{"b"}, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
 		},
 		Peers: map[string]decision.Peer{
-			"b": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
-			"c": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Absent, Labels: none}},
-			"d": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
-			"e": {Labels: none, Namespace: decision.PeerNamespace{Presence: decision.Unknown, Labels: none}},
+			"b": {Namespace: decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}},
+			"c": {Namespace: decision.PeerNamespace{Presence: decision.Absent}},
+			"d": {Namespace: decision.PeerNamespace{Presence: decision.Unknown}},
+			"e": {Namespace: decision.PeerNamespace{Presence: decision.Unknown}},
 		},
 	}
 	if diff := cmp.Diff(want, got, ignoreVersions); diff != "" {
@@ -126,13 +125,13 @@ func TestInputReadsScopes(t *testing.T) {
 		annotations map[string]string
 		want        decision.Scope
 	}{
-		{"no annotation is every cluster", map[string]string{"other": "b"}, decision.Scope{All: true, Clusters: []string{}}},
+		{"no annotation is every cluster", map[string]string{"other": "b"}, decision.Scope{All: true}},
 		{"a list is sorted and unique", map[string]string{model.AnnotationExportTo: "c,b, c"}, decision.Scope{Clusters: []string{"b", "c"}}},
 		{"an empty list is no cluster and a problem", map[string]string{model.AnnotationExportTo: ""}, decision.Scope{
-			Clusters: []string{}, Problem: `the list names no cluster; expected cluster ids separated by commas, such as "b,c"`,
+			Problem: `the list names no cluster; expected cluster ids separated by commas, such as "b,c"`,
 		}},
 		{"an empty item is no cluster and a problem", map[string]string{model.AnnotationExportTo: "b,,c"}, decision.Scope{
-			Clusters: []string{}, Problem: `item 2 of "b,,c" is empty; expected cluster ids separated by single commas, such as "b,c"`,
+			Problem: `item 2 of "b,,c" is empty; expected cluster ids separated by single commas, such as "b,c"`,
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -158,15 +157,15 @@ func TestTheEffectiveScopeIsTheOneThatIsPublished(t *testing.T) {
 		want              decision.Scope
 		problem           string
 	}{
-		{"nothing narrows it", nil, nil, decision.Scope{All: true, Clusters: []string{}}, ""},
+		{"nothing narrows it", nil, nil, decision.Scope{All: true}, ""},
 		{"a selector selects members", map[string]string{model.AnnotationExportToSelector: "region=eu"}, nil, decision.Scope{Clusters: []string{"b", "c"}}, ""},
 		{
 			"list, selector and Namespace", map[string]string{model.AnnotationExportTo: "b,c,d", model.AnnotationExportToSelector: "region=eu"},
 			map[string]string{model.AnnotationExportTo: "c,d"}, decision.Scope{Clusters: []string{"c"}}, "",
 		},
-		{"a selector that cannot be read", map[string]string{model.AnnotationExportToSelector: "a=b=c"}, nil, decision.Scope{Clusters: []string{}}, "exported nowhere until that is corrected"},
-		{"a selector that selects nothing", map[string]string{model.AnnotationExportToSelector: "region=mars"}, nil, decision.Scope{Clusters: []string{}}, "selects none of the members"},
-		{"a Namespace that allows nothing of it", map[string]string{model.AnnotationExportTo: "b"}, map[string]string{model.AnnotationExportTo: "c"}, decision.Scope{Clusters: []string{}}, "no cluster is in both"},
+		{"a selector that cannot be read", map[string]string{model.AnnotationExportToSelector: "a=b=c"}, nil, decision.Scope{}, "exported nowhere until that is corrected"},
+		{"a selector that selects nothing", map[string]string{model.AnnotationExportToSelector: "region=mars"}, nil, decision.Scope{}, "selects none of the members"},
+		{"a Namespace that allows nothing of it", map[string]string{model.AnnotationExportTo: "b"}, map[string]string{model.AnnotationExportTo: "c"}, decision.Scope{}, "no cluster is in both"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			members := []model.Member{{ID: "b", Labels: map[string]string{"region": "eu"}}, {ID: "c", Labels: map[string]string{"region": "eu"}}, {ID: "d"}}

@@ -4,10 +4,10 @@
 package facts
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/utils/lru"
@@ -28,80 +28,62 @@ const (
 // PeerCache keeps what policies may know of the peers, by namespace, until Changed is
 // called: with many clusters, most of the input is the same for every request. A nil
 // PeerCache keeps nothing. All methods are safe for concurrent use.
-type PeerCache struct {
-	revision   atomic.Uint64
-	namespaces *lru.Cache
-}
+type PeerCache struct{ namespaces atomic.Pointer[lru.Cache] }
 
 // NewPeerCache returns a PeerCache that holds nothing.
-func NewPeerCache() *PeerCache { return &PeerCache{namespaces: lru.New(maxNamespaces)} }
+func NewPeerCache() *PeerCache {
+	c := &PeerCache{}
+	c.Changed()
+	return c
+}
 
 // Changed drops everything. Call it after each change of what Peers gives, before
 // those are notified who have exports evaluated again.
-func (c *PeerCache) Changed() { c.revision.Add(1) }
+func (c *PeerCache) Changed() { c.namespaces.Store(lru.New(maxNamespaces)) }
 
 // view is what the peers publish about the namespace of that name.
 func (c *PeerCache) view(peers Peers, namespace string) *peerView {
 	if c == nil {
 		return newPeerView(peers, namespace)
 	}
-	// Before the peers are read, so that a change in between is not missed.
-	revision := c.revision.Load()
-	if kept, found := c.namespaces.Get(namespace); found {
-		if v, ok := kept.(*peerView); ok && v.revision == revision {
-			return v
-		}
+	// Before the peers are read: what is read before a change is not kept after it.
+	namespaces := c.namespaces.Load()
+	if kept, found := namespaces.Get(namespace); found {
+		return kept.(*peerView)
 	}
 	v := newPeerView(peers, namespace)
-	v.revision = revision
-	c.namespaces.Add(namespace, v)
+	namespaces.Add(namespace, v)
 	return v
 }
 
 // peerView is what the peers publish about one namespace at one time. Nothing in it
 // changes, and evaluations share it.
 type peerView struct {
-	revision uint64
-	members  []model.Member
-	peers    map[string]decision.Peer
-
-	mu           sync.Mutex
-	destinations map[string][]decision.Destination // by scope
+	members      []model.Member
+	peers        map[string]decision.Peer
+	destinations *lru.Cache // by scope
 }
 
 func newPeerView(peers Peers, namespace string) *peerView {
 	members := peers.Members()
-	return &peerView{
-		members: members, peers: describePeers(members, peers.Namespace(namespace)),
-		destinations: map[string][]decision.Destination{},
-	}
+	return &peerView{members: members, peers: describePeers(members, peers.Namespace(namespace)), destinations: lru.New(maxScopes)}
 }
 
 // of are the destinations of an export with that effective scope.
 func (v *peerView) of(scope decision.Scope) []decision.Destination {
-	key := "" // everywhere: no list of clusters is empty, unless it has a problem
-	switch {
-	case scope.Problem != "":
-		return []decision.Destination{}
-	case !scope.All:
-		key = strings.Join(scope.Clusters, ",")
+	key := fmt.Sprint(scope.All, strings.Join(scope.Clusters, ","))
+	if kept, found := v.destinations.Get(key); found {
+		return kept.([]decision.Destination)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	kept, found := v.destinations[key]
-	if !found {
-		kept = destinations(v.peers, scope)
-		if len(v.destinations) < maxScopes {
-			v.destinations[key] = kept
-		}
-	}
-	return kept
+	groups := destinations(v.peers, scope)
+	v.destinations.Add(key, groups)
+	return groups
 }
 
 // destinations groups the peers in the scope by what they publish of the namespace,
 // in the order of the first cluster of each group.
 func destinations(peers map[string]decision.Peer, scope decision.Scope) []decision.Destination {
-	groups := []decision.Destination{}
+	var groups []decision.Destination
 	for _, id := range slices.Sorted(maps.Keys(peers)) {
 		if !scope.All && !slices.Contains(scope.Clusters, id) {
 			continue
@@ -124,27 +106,17 @@ func destinations(peers map[string]decision.Peer, scope decision.Scope) []decisi
 func describePeers(members []model.Member, namespaces []model.MemberNamespace) map[string]decision.Peer {
 	peers := make(map[string]decision.Peer, len(members))
 	for _, member := range members {
-		peers[string(member.ID)] = decision.Peer{Labels: orEmpty(member.Labels), Namespace: decision.PeerNamespace{
-			Presence: decision.Unknown, Labels: map[string]string{},
-		}}
+		peers[string(member.ID)] = decision.Peer{Labels: member.Labels, Namespace: decision.PeerNamespace{Presence: decision.Unknown}}
 	}
 	for _, ns := range namespaces {
 		peer, known := peers[string(ns.Cluster)]
 		if !known {
 			continue // The peer was removed or added between the two calls.
 		}
-		peer.Namespace = decision.PeerNamespace{Presence: presences[ns.Presence], Labels: orEmpty(ns.Labels)}
+		peer.Namespace = decision.PeerNamespace{Presence: presences[ns.Presence], Labels: ns.Labels}
 		peers[string(ns.Cluster)] = peer
 	}
 	return peers
-}
-
-// orEmpty is no nil map: policies expect an object.
-func orEmpty(labels map[string]string) map[string]string {
-	if labels == nil {
-		return map[string]string{}
-	}
-	return labels
 }
 
 var presences = map[model.NamespacePresence]decision.Presence{

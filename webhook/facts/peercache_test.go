@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/lru"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
@@ -37,11 +38,11 @@ func TestDestinationsAreGroupedByWhatTheyPublish(t *testing.T) {
 		{"where the scope is", decision.Scope{Clusters: []string{"d", "e"}}, []decision.Destination{
 			{Clusters: []string{"d"}, Namespace: present("x")}, {Clusters: []string{"e"}, Namespace: present("y")},
 		}},
-		{"strangers are no members", decision.Scope{Clusters: []string{"z"}}, []decision.Destination{}},
-		{"a scope that cannot be read is nowhere", decision.Scope{Clusters: []string{}, Problem: "unreadable"}, []decision.Destination{}},
+		{"strangers are no members", decision.Scope{Clusters: []string{"z"}}, nil},
+		{"a scope that cannot be read is nowhere", decision.Scope{Problem: "unreadable"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			view := &peerView{peers: peers, destinations: map[string][]decision.Destination{}}
+			view := &peerView{peers: peers, destinations: lru.New(maxScopes)}
 			for range 2 { // computed, then kept
 				if diff := cmp.Diff(tc.want, view.of(tc.scope)); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
@@ -81,15 +82,15 @@ func TestPeersAreReadAgainAfterAChange(t *testing.T) {
 	for n := range 3 * maxNamespaces {
 		cache.view(peers, fmt.Sprint(n))
 	}
-	if n := cache.namespaces.Len(); n > maxNamespaces {
+	if n := cache.namespaces.Load().Len(); n > maxNamespaces {
 		t.Errorf("%d namespaces are kept", n)
 	}
 	view := cache.view(peers, "shop")
 	for n := range 3 * maxScopes {
 		view.of(decision.Scope{Clusters: []string{fmt.Sprint(n)}})
 	}
-	if len(view.destinations) > maxScopes {
-		t.Errorf("%d scopes are kept", len(view.destinations))
+	if n := view.destinations.Len(); n > maxScopes {
+		t.Errorf("%d scopes are kept", n)
 	}
 	var none *PeerCache
 	if got := none.view(peers, "shop").peers["b"].Namespace.Presence; got != decision.Absent {

@@ -104,11 +104,11 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	}
 
 	namespace := &corev1.Namespace{}
-	found, err := get(ctx, r.Client, live, types.NamespacedName{Name: req.Export.Namespace}, namespace)
+	err := get(ctx, r.Client, live, types.NamespacedName{Name: req.Export.Namespace}, namespace)
 	if err != nil {
 		return decision.Input{}, fmt.Errorf("read Namespace %s: %w", req.Export.Namespace, err)
 	}
-	if !found {
+	if namespace.Name == "" {
 		return decision.Input{}, fmt.Errorf("namespace %s is not known here (yet), so the limits that it may set are not known either", req.Export.Namespace)
 	}
 	namespace.TypeMeta = namespaceType
@@ -129,17 +129,12 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 
 // service is the Service of the request, or else the stored one; nil if there is none.
 func (r Reader) service(ctx context.Context, live client.Reader, req Request) (*corev1.Service, error) {
-	service, found := corev1.Service{}, true
+	service, key := corev1.Service{}, client.ObjectKeyFromObject(req.Export)
 	if req.Service != nil {
 		service = *req.Service
-	} else {
-		var err error
-		key := client.ObjectKeyFromObject(req.Export)
-		if found, err = get(ctx, r.Client, live, key, &service); err != nil {
-			return nil, fmt.Errorf("read Service %s: %w", key, err)
-		}
-	}
-	if !found {
+	} else if err := get(ctx, r.Client, live, key, &service); err != nil {
+		return nil, fmt.Errorf("read Service %s: %w", key, err)
+	} else if service.Name == "" {
 		return nil, nil //nolint:nilnil // An export may come before its Service.
 	}
 	service.TypeMeta = serviceType
@@ -162,16 +157,13 @@ func describe(in *decision.Input, export *mcsv1beta1.ServiceExport, view *peerVi
 // cluster and a problem; it is never taken for a wider one.
 func inputScope(parsed model.Scope, err error) decision.Scope {
 	if err != nil {
-		return decision.Scope{Clusters: []string{}, Problem: err.Error()}
+		return decision.Scope{Problem: err.Error()}
 	}
-	if parsed.All() {
-		return decision.Scope{All: true, Clusters: []string{}}
-	}
-	clusters := make([]string, 0, len(parsed.Clusters()))
+	scope := decision.Scope{All: parsed.All()}
 	for _, id := range parsed.Clusters() {
-		clusters = append(clusters, string(id))
+		scope.Clusters = append(scope.Clusters, string(id))
 	}
-	return decision.Scope{Clusters: clusters}
+	return scope
 }
 
 // inputExport is the export as policies see it: in the one version that they know,
@@ -188,17 +180,12 @@ func inputExport(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 }
 
 // get reads from first and, if the object does not exist there, from second unless
-// that is nil. What the object points to may be shared with a cache, and is not to be
-// changed.
-func get(ctx context.Context, first, second client.Reader, key types.NamespacedName, into client.Object) (found bool, err error) {
-	if err = first.Get(ctx, key, into, withoutCopy); err == nil {
-		return true, nil
-	}
+// that is nil. If it does not exist at all, into stays without a name. What the object points
+// to may be shared with a cache, and is not to be changed.
+func get(ctx context.Context, first, second client.Reader, key types.NamespacedName, into client.Object) error {
+	err := first.Get(ctx, key, into, withoutCopy)
 	if apierrors.IsNotFound(err) && second != nil {
 		err = second.Get(ctx, key, into)
 	}
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
+	return client.IgnoreNotFound(err)
 }

@@ -20,17 +20,11 @@ type Stored struct {
 	ImportInputs func(ctx context.Context) ([]decision.ImportInput, error)
 }
 
-// Exports lists all ServiceExports. Nobody may change them.
-func (s Stored) Exports(ctx context.Context) ([]*mcsv1beta1.ServiceExport, error) {
+// Exports lists all ServiceExports. Nobody may change what they refer to.
+func (s Stored) Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error) {
 	var list mcsv1beta1.ServiceExportList
-	if err := s.Reader.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	out := make([]*mcsv1beta1.ServiceExport, len(list.Items))
-	for i := range list.Items {
-		out[i] = &list.Items[i]
-	}
-	return out, nil
+	err := s.Reader.Client.List(ctx, &list, client.UnsafeDisableDeepCopy)
+	return list.Items, err
 }
 
 // Input is the input of an audit of one export.

@@ -70,8 +70,14 @@ func findUID(ctx context.Context, c client.Reader) (types.UID, error) {
 // agree returns the value of a ClusterProperty and of a flag, which must not
 // differ.
 func agree(ctx context.Context, c client.Reader, property, flag, given string) (string, error) {
-	stored, err := readProperty(ctx, c, property)
-	switch {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(clusterProperty)
+	errGet := c.Get(ctx, types.NamespacedName{Name: property}, object)
+	if meta.IsNoMatchError(errGet) || apierrors.IsNotFound(errGet) {
+		errGet = nil
+	}
+	stored, _, errValue := unstructured.NestedString(object.Object, "spec", "value")
+	switch err := cmp.Or(errGet, errValue); {
 	case err != nil:
 		return "", fmt.Errorf("read ClusterProperty %s: %w", property, err)
 	case stored == "" && given == "":
@@ -82,21 +88,6 @@ func agree(ctx context.Context, c client.Reader, property, flag, given string) (
 		return "", fmt.Errorf("%s is %q but ClusterProperty %s is %q: leave the flag out, or correct the value that is wrong", flag, given, property, stored)
 	}
 	return stored, nil
-}
-
-// readProperty returns the value of a ClusterProperty, "" if it does not exist.
-func readProperty(ctx context.Context, c client.Reader, name string) (string, error) {
-	property := &unstructured.Unstructured{}
-	property.SetGroupVersionKind(clusterProperty)
-	err := c.Get(ctx, types.NamespacedName{Name: name}, property)
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	value, _, err := unstructured.NestedString(property.Object, "spec", "value")
-	return value, err
 }
 
 // agentInfo publishes the properties of this agent as annotations of the leader

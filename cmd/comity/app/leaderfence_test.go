@@ -46,7 +46,7 @@ func TestFence(t *testing.T) {
 				}
 			}
 			now = now.Add(tc.after)
-			response, err := f.guard(answers(http.StatusOK)).RoundTrip(httptest.NewRequest(tc.method, service, nil))
+			response, err := refusing(f.refusal)(answers(http.StatusOK)).RoundTrip(httptest.NewRequest(tc.method, service, nil))
 			if err == nil && response.Body.Close() != nil {
 				t.Error("the body cannot be closed")
 			}

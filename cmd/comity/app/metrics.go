@@ -5,11 +5,8 @@ package app
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -17,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -44,32 +42,32 @@ func (objectMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (m objectMetrics) Collect(out chan<- prometheus.Metric) {
+	var all []*prometheus.GaugeVec
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		all = append(all, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels))
+		return all[len(all)-1]
 	}
-	build := gauge("comity_build_info", "1, with the version of Comity and of Go.", "version", "goversion")
-	build.WithLabelValues(version, runtime.Version()).Set(1)
-	build.Collect(out)
-	leader := gauge("comity_leader", "1 if this replica leads: it alone writes, and serves what is counted from objects.")
-	leads := leader.WithLabelValues()
+	gauge("comity_build_info", "1, with the version of Comity and of Go.", "version", "goversion").WithLabelValues(version, runtime.Version()).Set(1)
+	leads := gauge("comity_leader", "1 if this replica leads: it alone writes, and serves what is counted from objects.").WithLabelValues()
 	expiry := gauge("comity_webhook_certificate_expiration_timestamp_seconds", "When the certificate of the webhook expires.")
-	if at, err := expires(m.certificate); err == nil {
-		expiry.WithLabelValues().Set(float64(at.Unix()))
+	if chain, err := cert.CertsFromFile(m.certificate); err == nil {
+		expiry.WithLabelValues().Set(float64(chain[0].NotAfter.Unix()))
 	}
-	expiry.Collect(out)
 	select {
 	case <-m.elected:
 		leads.Set(1)
-		if err := m.count(gauge, out); err != nil {
+		if err := m.count(gauge); err != nil {
 			m.log.Error(err, "objects are not counted in the metrics")
 		}
 	default:
 	}
-	leader.Collect(out)
+	for _, vec := range all {
+		vec.Collect(out)
+	}
 }
 
 // count gives what the leader counts.
-func (m objectMetrics) count(gauge func(name, help string, labels ...string) *prometheus.GaugeVec, out chan<- prometheus.Metric) error {
+func (m objectMetrics) count(gauge func(name, help string, labels ...string) *prometheus.GaugeVec) error {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var exports mcsv1beta1.ServiceExportList
@@ -118,27 +116,7 @@ func (m objectMetrics) count(gauge func(name, help string, labels ...string) *pr
 		records.WithLabelValues(p.Name, "Read").Set(float64(p.Status.Exports.Read))
 		records.WithLabelValues(p.Name, "Refused").Set(float64(p.Status.Exports.Refused))
 	}
-	for _, vec := range []*prometheus.GaugeVec{ofExports, ofImports, ofPolicies, violations, token, records} {
-		vec.Collect(out)
-	}
 	return errors.Join(errs...)
-}
-
-// expires is when the first certificate in a PEM file expires.
-func expires(file string) (time.Time, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return time.Time{}, err
-	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return time.Time{}, fmt.Errorf("%s: no PEM block", file)
-	}
-	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return certificate.NotAfter, nil
 }
 
 // setupMetrics serves objectMetrics.

@@ -5,10 +5,13 @@ package app
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +36,8 @@ type Options struct {
 	// ClusterProperty objects (about.k8s.io, KEP-2149) exist, and must not
 	// differ from them.
 	ClusterID, ClusterSet string
+	// ClusterLabels are those of this cluster for tiers, as those of a Peer are for another one.
+	ClusterLabels map[string]string
 	// ExchangeKubeconfig is the kubeconfig file of the hub; empty means that
 	// each member publishes in its own API server.
 	ExchangeKubeconfig string
@@ -62,10 +67,9 @@ type Options struct {
 	// Takeover is the pipeline whose objects are adopted: sveltos or none.
 	Takeover string
 
-	// HeartbeatInterval is how often this member renews its Lease. StaleAfter
-	// and LostAfter are how long after the last renewal a peer becomes Stale,
-	// then Lost.
-	HeartbeatInterval, StaleAfter, LostAfter time.Duration
+	// HeartbeatInterval is how often this member renews its Lease. LostAfter is how long
+	// after the last renewal the endpoints of a peer are probed, to find whether it is Lost.
+	HeartbeatInterval, LostAfter time.Duration
 
 	// WebhookAddress is host:port; an empty host means every interface.
 	WebhookAddress string
@@ -121,6 +125,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Namespace, "namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), "comity-system"), "namespace of Comity and of the Secrets of Peers")
 	fs.StringVar(&o.ClusterID, "cluster-id", os.Getenv("COMITY_CLUSTER_ID"), "id of this cluster, one RFC 1123 label (env COMITY_CLUSTER_ID); empty: read from ClusterProperty")
 	fs.StringVar(&o.ClusterSet, "clusterset", os.Getenv("COMITY_CLUSTERSET"), "name of the clusterset (env COMITY_CLUSTERSET); empty: read from ClusterProperty")
+	fs.StringToStringVar(&o.ClusterLabels, "cluster-labels", nil, "labels of this cluster, key=value,..., which annotation comity.dev/tiers compares with those of Peers")
 	fs.StringVar(&o.ExchangeKubeconfig, "exchange-kubeconfig", os.Getenv("COMITY_EXCHANGE_KUBECONFIG"), "kubeconfig file of the hub in which all members publish (env COMITY_EXCHANGE_KUBECONFIG)")
 	fs.StringSliceVar(&o.IdentityLabels, "namespace-identity-labels", []string{model.LabelIdentity}, "namespace labels that are published to peers; only exports of namespaces with the same values are imported")
 	fs.StringSliceVar(&o.RequiredPolicies, "require-policies", nil, "ExportPolicies that must exist; while one is missing, nothing new is published or imported")
@@ -130,9 +135,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Import, "import", true, "import what peers export; false: another implementation does")
 	fs.StringVar(&o.Selectors, "selectors", selectorsDrop, "maintain: derived Services keep the selector of the exported Service; drop: they have none")
 	fs.StringVar(&o.Takeover, "takeover", takeoverNone, "sveltos: adopt the objects that the Sveltos pipeline created; none: do not change them")
-	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 10*time.Second, "how often this member renews its Lease; the same in every member")
-	fs.DurationVar(&o.StaleAfter, "stale-after", 40*time.Second, "how long after the last renewal of its Lease a peer becomes Stale")
-	fs.DurationVar(&o.LostAfter, "lost-after", 5*time.Minute, "how long after the last renewal of its Lease a peer becomes Lost and its endpoints are probed")
+	fs.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 5*time.Second, "how often this member renews its Lease; the same in every member")
+	fs.DurationVar(&o.LostAfter, "lost-after", 15*time.Second, "how long after the last renewal of its Lease the endpoints of a peer are probed; it is Lost if none answers, or after three times as long")
 	fs.IntVar(&o.Workers, "workers", 8, "number of Services that are synced concurrently")
 	fs.StringVar(&o.WebhookAddress, "webhook-bind-address", ":9443", "host:port of the webhook")
 	fs.StringVar(&o.CertDir, "cert-dir", "/etc/comity/certs", "directory with tls.crt and tls.key of the webhook")
@@ -168,17 +172,16 @@ func (o *Options) Validate() error {
 	); err != nil {
 		return err
 	}
+	for _, key := range slices.Sorted(maps.Keys(o.ClusterLabels)) {
+		if p := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(o.ClusterLabels[key])...); len(p) > 0 {
+			return fmt.Errorf("--cluster-labels: %q is not a label such as region=eu: %s", key+"="+o.ClusterLabels[key], strings.Join(p, "; "))
+		}
+	}
 	if _, err := labels.Parse(o.PublishNamespaces); err != nil {
 		return fmt.Errorf("--publish-namespaces: %q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, err)
 	}
-	if o.Workers < 1 {
-		return fmt.Errorf("--workers: %d given, expected at least 1", o.Workers)
-	}
-	if err := cmp.Or(o.validateModes(), o.validateTimes()); err != nil {
+	if err := o.validateValues(); err != nil {
 		return err
-	}
-	if len(o.WebhookClientNames) > 0 && o.WebhookClientCAFile == "" {
-		return fmt.Errorf("--webhook-client-names: given without --webhook-client-ca-file; expected both")
 	}
 	for _, given := range [][2]string{
 		{"--webhook-bind-address", o.WebhookAddress}, {"--health-probe-bind-address", o.HealthAddress}, {"--metrics-bind-address", o.MetricsAddress},
@@ -199,12 +202,18 @@ func validateNames(flag, kind string, problems func(string) []string, names ...s
 	return nil
 }
 
-// validateModes checks the address ranges and the flags that select a mode.
-func (o *Options) validateModes() error {
+// minHeartbeats is how many renewals a peer must miss before it may be Lost. With
+// fewer, a single lost request would have its endpoints probed.
+const minHeartbeats = 2
+
+// validateValues checks address ranges, numbers, times and the flags that select a mode.
+func (o *Options) validateValues() error {
 	_, _, err := o.ranges()
 	switch {
 	case err != nil:
 		return err
+	case o.Workers < 1:
+		return fmt.Errorf("--workers: %d given, expected at least 1", o.Workers)
 	case o.Selectors != selectorsMaintain && o.Selectors != selectorsDrop:
 		return fmt.Errorf("--selectors: %q given, expected %s or %s", o.Selectors, selectorsMaintain, selectorsDrop)
 	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
@@ -213,24 +222,13 @@ func (o *Options) validateModes() error {
 		return fmt.Errorf("--log-format: %q given, expected %s or %s", o.LogFormat, logJSON, logText)
 	case o.Takeover == takeoverSveltos && !o.Import:
 		return fmt.Errorf("--takeover: %s given with --import=false; expected %s, or --import", takeoverSveltos, takeoverNone)
-	}
-	return nil
-}
-
-// minHeartbeats is how many renewals a peer must miss before it is Stale. With
-// fewer, a single lost request would make it Stale.
-const minHeartbeats = 2
-
-// validateTimes checks the flags for Stale and Lost peers and for holds.
-func (o *Options) validateTimes() error {
-	switch {
 	case o.HeartbeatInterval < time.Second:
 		return fmt.Errorf("--heartbeat-interval: %s given, expected at least 1s", o.HeartbeatInterval)
-	case o.StaleAfter < minHeartbeats*o.HeartbeatInterval:
-		return fmt.Errorf("--stale-after: %s given, expected at least %d times --heartbeat-interval (%s), which all members should share",
-			o.StaleAfter, minHeartbeats, o.HeartbeatInterval)
-	case o.LostAfter <= o.StaleAfter:
-		return fmt.Errorf("--lost-after: %s given, expected more than --stale-after (%s)", o.LostAfter, o.StaleAfter)
+	case o.LostAfter < minHeartbeats*o.HeartbeatInterval:
+		return fmt.Errorf("--lost-after: %s given, expected at least %d times --heartbeat-interval (%s), which all members should share",
+			o.LostAfter, minHeartbeats, o.HeartbeatInterval)
+	case len(o.WebhookClientNames) > 0 && o.WebhookClientCAFile == "":
+		return errors.New("--webhook-client-names: given without --webhook-client-ca-file; expected both")
 	}
 	return nil
 }
@@ -288,7 +286,8 @@ type Timing struct {
 	AgentInfo time.Duration
 	// Status is the least time between two writes of one status.
 	Status time.Duration
-	// Probe is the pause between two probes of the endpoints of lost clusters.
+	// Probe is how often the endpoints of clusters without a heartbeat are probed; those
+	// of a single import, a fifth as often.
 	Probe time.Duration
 	// Retry is how soon is tried again what nothing announces: members that do not
 	// answer at start, exchange namespaces that are missing, and corrections that
@@ -303,6 +302,6 @@ func DefaultTiming() Timing {
 	return Timing{
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		PeersRead: 30 * time.Second, AwaitDefinitions: 2 * time.Second, WatchDefinitions: 5 * time.Second, AgentInfo: 10 * time.Second,
-		Status: 5 * time.Second, Probe: 10 * time.Second, Retry: 10 * time.Second, Hub: 5 * time.Second,
+		Status: 5 * time.Second, Probe: 2 * time.Second, Retry: 10 * time.Second, Hub: 5 * time.Second,
 	}
 }

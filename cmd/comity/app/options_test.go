@@ -41,11 +41,11 @@ func TestValidateNamesTheFlagAndWhatWasExpected(t *testing.T) {
 		{"ranges of both families", func(o *Options) {
 			o.PodCIDRs, o.ServiceCIDRs = []string{"10.0.0.0/16", "fd00::/48"}, []string{"10.96.0.0/12"}
 		}, nil},
+		{"a label of the cluster that is none", func(o *Options) { o.ClusterLabels = map[string]string{"region": "e u"} }, []string{"--cluster-labels", `"region=e u"`, "region=eu"}},
 		{"a range that is an address", func(o *Options) { o.PodCIDRs = []string{"10.0.0.0/16", "10.1.0.0"} }, []string{"--pod-cidrs", `"10.1.0.0"`, "address range"}},
 		{"a range with bits beyond its length", func(o *Options) { o.ServiceCIDRs = []string{"10.96.0.1/12"} }, []string{"--service-cidrs", `"10.96.0.1/12"`}},
 		{"a heartbeat that never rests", func(o *Options) { o.HeartbeatInterval = 0 }, []string{"--heartbeat-interval", "0s", "1s"}},
-		{"one missed heartbeat that makes a peer stale", func(o *Options) { o.StaleAfter = 15 * time.Second }, []string{"--stale-after", "15s", "2 times", "10s"}},
-		{"peers that are lost before they are stale", func(o *Options) { o.LostAfter = 40 * time.Second }, []string{"--lost-after", "more than", "40s"}},
+		{"one missed heartbeat that makes a peer lost", func(o *Options) { o.LostAfter = 9 * time.Second }, []string{"--lost-after", "9s", "2 times", "5s"}},
 		{"a webhook address without a port", func(o *Options) { o.WebhookAddress = "localhost" }, []string{"--webhook-bind-address", `"localhost"`, "host:port"}},
 		{"a health port out of range", func(o *Options) { o.HealthAddress = ":70000" }, []string{"--health-probe-bind-address", `":70000"`, "0 to 65535"}},
 		{"a metrics port that is a name", func(o *Options) { o.MetricsAddress = ":http" }, []string{"--metrics-bind-address", `":http"`, "0 to 65535"}},

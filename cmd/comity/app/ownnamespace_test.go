@@ -28,7 +28,7 @@ func TestNothingIsWrittenWhileTheOwnNamespaceIsDeleted(t *testing.T) {
 	var lines []string
 	n := &ownNamespace{name: "comity-system", log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
 	config := &rest.Config{Host: server.URL}
-	config.Wrap(n.guard)
+	config.Wrap(refusing(n.refusal))
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	c, err := client.New(config, client.Options{Mapper: mapper})

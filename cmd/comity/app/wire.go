@@ -65,7 +65,7 @@ func (w wiring) wire() error {
 	}
 	w.peers = members.New(members.Options{
 		Self: w.self.cluster, ClusterUID: w.self.uid, ClusterSet: w.self.set, Namespace: w.Namespace, LocalCluster: local.Get,
-		StaleAfter: w.StaleAfter, LostAfter: w.LostAfter, StatusInterval: w.Timing.Status,
+		LostAfter: w.LostAfter, Probe: w.Timing.Probe, StatusInterval: w.Timing.Status,
 		Recorder: w.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: w.log.WithName("peer"),
 	})
 	if err := w.peers.SetupWithManager(w.Manager); err != nil {
@@ -79,7 +79,7 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	prober := endpointprobe.New(endpointprobe.Options{Interval: w.Timing.Probe, Log: w.log.WithName("probe")})
+	prober := endpointprobe.New(endpointprobe.Options{Interval: 5 * w.Timing.Probe, Log: w.log.WithName("probe")})
 	if err := w.Add(prober); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (w wiring) wire() error {
 		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Retry: w.Timing.Retry, Registry: metrics.Registry,
 		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
-		ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,
+		ClusterLabels: w.ClusterLabels, ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,
 	})
 	if err != nil {
 		return err
@@ -244,7 +244,7 @@ func (w wiring) setupReplicas() (*replicas.Replicas, error) {
 	}
 	enforcing := replicas.New(replicas.Options{
 		Namespace: w.Namespace, Name: replicas.Name(host, port),
-		Reader: w.GetAPIReader(), Writer: w.GetClient(), Log: w.log.WithName("replicas"),
+		Reader: w.GetAPIReader(), Writer: w.GetClient(),
 	})
 	return enforcing, w.Add(enforcing)
 }

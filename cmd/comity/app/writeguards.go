@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
@@ -47,32 +48,30 @@ func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// guard wraps the transport of all other clients and refuses writes if the last
-// renewal is older than the deadline.
-func (f *leaderFence) guard(next http.RoundTripper) http.RoundTripper {
-	return refusing(next, func() error {
-		if renewed := f.renewed.Load(); renewed != nil && f.now().Sub(*renewed) > f.deadline {
-			return errFenced
-		}
-		return nil
-	})
+// refusal is errFenced if the last renewal is older than the deadline.
+func (f *leaderFence) refusal() error {
+	if renewed := f.renewed.Load(); renewed != nil && f.now().Sub(*renewed) > f.deadline {
+		return errFenced
+	}
+	return nil
 }
 
-// refusing makes writes fail with the error of refusal, if there is one.
-func refusing(next http.RoundTripper, refusal func() error) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if !mutates(r) {
+// refusing wraps the transport of all clients but those of leader election and of peers:
+// writes fail with the error of a refusal that has one.
+func refusing(refusals ...func() error) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			for _, refusal := range refusals {
+				if err := refusal(); err != nil && mutates(r) {
+					if r.Body != nil {
+						_ = r.Body.Close() // a RoundTripper must close the body, also on an error
+					}
+					return nil, err
+				}
+			}
 			return next.RoundTrip(r)
-		}
-		err := refusal()
-		if err == nil {
-			return next.RoundTrip(r)
-		}
-		if r.Body != nil {
-			_ = r.Body.Close() // a RoundTripper must close the body, also on an error
-		}
-		return nil, err
-	})
+		})
+	}
 }
 
 func mutates(r *http.Request) bool {
@@ -125,11 +124,6 @@ func (n *ownNamespace) set(deleted bool) {
 	case !deleted && before:
 		n.log.Info("the namespace of Comity exists again, writing again", "name", n.name)
 	}
-}
-
-// guard wraps the transport of all clients but those of leader election and of peers.
-func (n *ownNamespace) guard(next http.RoundTripper) http.RoundTripper {
-	return refusing(next, n.refusal)
 }
 
 // refusal is the API server's error for a write into a namespace that is being deleted,

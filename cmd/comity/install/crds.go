@@ -4,11 +4,15 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -17,12 +21,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/config/crd"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const (
@@ -159,33 +166,25 @@ func established(ctx context.Context, c client.Client, d definition) error {
 	return wait("customresourcedefinition %s is not established yet", d.GetName())
 }
 
-// embedded are the definitions to install.
+// embedded are the definitions to install, with labels and annotations that say who applies them.
 func embedded(o CRDOptions) (all []definition, err error) {
-	for _, text := range [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD} {
-		object, decodeErr := decodeCRD(text, o.Version)
-		err = errors.Join(err, decodeErr)
-		all = append(all, definition{Unstructured: object, mcs: true, optional: !o.MCS})
-	}
-	names, globErr := fs.Glob(crd.FS, "*.yaml")
-	err = errors.Join(err, globErr)
+	texts := [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD}
+	ofMCS := len(texts)
+	names, err := fs.Glob(crd.FS, "*.yaml")
 	for _, name := range names {
-		text, readErr := fs.ReadFile(crd.FS, name)
-		object, decodeErr := decodeCRD(text, o.Version)
-		err = errors.Join(err, readErr, decodeErr)
-		all = append(all, definition{Unstructured: object})
+		text, errRead := crd.FS.ReadFile(name)
+		texts, err = append(texts, text), errors.Join(err, errRead)
+	}
+	for i, text := range texts {
+		d := definition{Unstructured: &unstructured.Unstructured{}, mcs: i < ofMCS, optional: i < ofMCS && !o.MCS}
+		if errRead := yaml.Unmarshal(text, &d.Object); errRead != nil {
+			err = errors.Join(err, fmt.Errorf("read an embedded definition: %w", errRead))
+		}
+		d.SetLabels(labels.Merge(d.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
+		d.SetAnnotations(labels.Merge(d.GetAnnotations(), labels.Set{annotationVersion: o.Version}))
+		all = append(all, d)
 	}
 	return all, err
-}
-
-// decodeCRD reads a definition, and adds to its labels and annotations who applies it.
-func decodeCRD(text []byte, version string) (*unstructured.Unstructured, error) {
-	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(text, &object.Object); err != nil {
-		return nil, fmt.Errorf("read an embedded definition: %w", err)
-	}
-	object.SetLabels(labels.Merge(object.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
-	object.SetAnnotations(labels.Merge(object.GetAnnotations(), labels.Set{annotationVersion: version}))
-	return object, nil
 }
 
 // newScheme knows the kinds that are read typed.
@@ -194,4 +193,72 @@ func newScheme() *runtime.Scheme {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
 	return scheme
+}
+
+// decide says why a definition is left as it is; "" if it has to be applied.
+// The error is of one that neither can be used nor may be changed. current has
+// no resource version if there is none.
+//
+//	current                     MCS API           Comity's own
+//	none                        apply (*)         apply
+//	applied by us, newer        leave             leave
+//	applied by us, else         apply             apply
+//	of others, can be used      leave             apply
+//	of others, cannot be used   refuse            apply
+//
+// (*) not with --mcs=false
+func decide(d definition, current *apiextensionsv1.CustomResourceDefinition, ours string) (leave string, err error) {
+	exists := current.ResourceVersion != ""
+	switch {
+	case d.optional && !exists:
+		return "is missing (--mcs=false): the agent waits until something else installs it", nil
+	case exists && d.mcs && (d.optional || !isOurs(current)):
+		if err := usable(current); err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("left alone (belongs to %s)", model.OwnerOf(current)), nil
+	case exists && newer(current.Annotations[annotationVersion], ours):
+		return fmt.Sprintf("left alone (applied by Comity %s, which is newer than this %s)", current.Annotations[annotationVersion], ours), nil
+	}
+	return "", nil
+}
+
+// isOurs reports whether an earlier run applied the definition.
+func isOurs(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return crd.Labels[labelManagedBy] == fieldOwner || model.AppliedBy(crd, fieldOwner, "")
+}
+
+// usable refuses a definition of the MCS API that lacks what the agent reads and writes.
+func usable(crd *apiextensionsv1.CustomResourceDefinition) error {
+	var served []string
+	for _, v := range crd.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		if v.Subresources == nil || v.Subresources.Status == nil {
+			v.Name += " without the status subresource"
+		}
+		if v.Name == mcsv1beta1.GroupVersion.Version {
+			return nil
+		}
+		served = append(served, v.Name)
+	}
+	slices.Sort(served)
+	return fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2). It belongs to %s: "+
+		"upgrade that, or delete the definition with all its objects",
+		crd.Name, cmp.Or(strings.Join(served, ", "), "no version"), mcsv1beta1.GroupVersion.Version, model.OwnerOf(crd))
+}
+
+// development matches versions of builds between two releases, as `git describe` names them.
+var development = regexp.MustCompile(`-(\d+-g[0-9a-f]+(-dirty)?|dirty)$`)
+
+// newer reports whether installed is a later release than ours. A build that is
+// no release has no order, so that it is always applied and always replaced.
+func newer(installed, ours string) bool {
+	if development.MatchString(installed) || development.MatchString(ours) {
+		return false
+	}
+	a, errInstalled := version.ParseSemantic(installed)
+	b, errOurs := version.ParseSemantic(ours)
+	return errInstalled == nil && errOurs == nil && b.LessThan(a)
 }

@@ -44,7 +44,7 @@ func versions(v ...apiextensionsv1.CustomResourceDefinitionVersion) func(*apiext
 
 func managedBy(manager string) func(*apiextensionsv1.CustomResourceDefinition) {
 	return func(c *apiextensionsv1.CustomResourceDefinition) {
-		c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-apiserver", Subresource: "status"}, {Manager: manager}}
+		c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kube-apiserver", Subresource: "status"}, {Manager: manager, Operation: metav1.ManagedFieldsOperationApply}}
 	}
 }
 

@@ -47,9 +47,18 @@ func Policies(ctx context.Context, c client.Client, o PolicyOptions) error {
 	}
 	p := policies{client: c, out: o.Out}
 	if o.OwnerClusterRole != "" {
-		if p.owner, err = p.findOwner(ctx, o.OwnerClusterRole); err != nil {
+		role := &rbacv1.ClusterRole{}
+		err := await(ctx, o.Out, func(ctx context.Context) error {
+			err := c.Get(ctx, client.ObjectKey{Name: o.OwnerClusterRole}, role)
+			if apierrors.IsNotFound(err) {
+				return wait("--owner-cluster-role: ClusterRole %s does not exist", o.OwnerClusterRole)
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
+		p.owner = &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}
 	}
 	if err := await(ctx, o.Out, func(ctx context.Context) error { return p.check(ctx, wanted) }); err != nil {
 		return err
@@ -68,21 +77,6 @@ type policies struct {
 	out    io.Writer
 	// owner is nil for policies without one.
 	owner *metav1.OwnerReference
-}
-
-func (p policies) findOwner(ctx context.Context, name string) (*metav1.OwnerReference, error) {
-	role := &rbacv1.ClusterRole{}
-	err := await(ctx, p.out, func(ctx context.Context) error {
-		err := p.client.Get(ctx, client.ObjectKey{Name: name}, role)
-		if apierrors.IsNotFound(err) {
-			return wait("--owner-cluster-role: ClusterRole %s does not exist", name)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: name, UID: role.UID}, nil
 }
 
 // check refuses policies that exist and are not ours. One that belongs to

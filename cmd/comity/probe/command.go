@@ -5,17 +5,23 @@ package probe
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
+	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 )
 
 // NewCommand is `comity probe`.
@@ -26,10 +32,11 @@ func NewCommand() *cobra.Command {
 		Short: "Check which API servers and URLs can be reached from here; used by kubectl comity join, verify and trace",
 		Long: `Read a request as JSON from standard input and print the response as JSON:
 
-  in:  {"servers": [{"url": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}], "urls": ["http://10.244.1.5:8081/healthz"], "timeoutSeconds": 5}
-  out: {"servers": [{"target": "...", "error": "...", "milliseconds": 1.2}], "urls": [...]}
+  in:  {"targets": [{"target": "https://10.0.0.1:6443", "ca": "<base64 of PEM>"}, {"target": "http://10.244.1.5:8081/healthz"}], "timeoutSeconds": 5}
+  out: [{"target": "https://10.0.0.1:6443", "error": "...", "milliseconds": 1.2}, ...]
 
-With "names", these are resolved; with "addresses", a TCP connection is made to each.
+A target with "ca" is an API server. Of the others, a URL is fetched, to host:port a TCP
+connection is made, and a name is resolved.
 
 The exit code is 0 if the checks were made, whatever they found.
 
@@ -42,7 +49,16 @@ With --server and --ca-file, only that server is checked, and the exit code is 1
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if server != "" {
-				return probeOne(cmd.Context(), cmd.OutOrStdout(), server, caFile)
+				ca, err := os.ReadFile(caFile)
+				if err != nil {
+					return fmt.Errorf("--ca-file: %w", err)
+				}
+				result := Run(cmd.Context(), Request{Targets: []Target{{Target: server, CA: ca}}})[0]
+				if result.Error != "" {
+					return fmt.Errorf("%s cannot be used: %s", result.Target, result.Error)
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s answered after %.0f ms\n", result.Target, result.Milliseconds)
+				return err
 			}
 			var request Request
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&request); err != nil {
@@ -56,26 +72,10 @@ With --server and --ca-file, only that server is checked, and the exit code is 1
 	return cmd
 }
 
-// probeOne checks one server. The error says why it cannot be used.
-func probeOne(ctx context.Context, out io.Writer, server, caFile string) error {
-	ca, err := os.ReadFile(caFile)
-	if err != nil {
-		return fmt.Errorf("--ca-file: %w", err)
-	}
-	result := Run(ctx, Request{Servers: []Server{{URL: server, CA: ca}}}).Servers[0]
-	if result.Error != "" {
-		return fmt.Errorf("%s cannot be used: %s", result.Target, result.Error)
-	}
-	_, err = fmt.Fprintf(out, "%s answered after %.0f ms\n", result.Target, result.Milliseconds)
-	return err
-}
-
 // NewServeCommand is `comity serve`.
 func NewServeCommand() *cobra.Command {
-	var (
-		port uint16
-		text string
-	)
+	var port uint16
+	var text string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Answer every HTTP request with a fixed text; used by kubectl comity verify",
@@ -111,4 +111,133 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	}
 	return nil
+}
+
+const (
+	// defaultTimeout bounds a target if the request does not.
+	defaultTimeout = 5 * time.Second
+	// parallel is how many targets are checked at once, so that a dozen clusters
+	// behind a firewall that drops packets do not add up.
+	parallel = 16
+	// maxBody is how much of an answer is kept.
+	maxBody = 4096
+)
+
+// Run checks every target of the request.
+func Run(ctx context.Context, request Request) []Result {
+	timeout := time.Duration(request.TimeoutSeconds) * time.Second
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	results := make([]Result, len(request.Targets))
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for i, target := range request.Targets {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			start, result := time.Now(), &results[i]
+			result.Target = target.Target
+			if err := target.check(ctx, result); err != nil {
+				result.Error = explain(err)
+			}
+			result.Milliseconds = float64(time.Since(start).Round(10*time.Microsecond)) / float64(time.Millisecond)
+			return nil // errors are results
+		})
+	}
+	_ = group.Wait()
+	return results
+}
+
+func (t Target) check(ctx context.Context, result *Result) (err error) {
+	switch {
+	case t.CA != nil:
+		return t.checkServer(ctx)
+	case strings.Contains(t.Target, "/"):
+		return t.checkURL(ctx, result)
+	case strings.Contains(t.Target, ":"):
+		connection, err := new(net.Dialer).DialContext(ctx, "tcp", t.Target)
+		if err == nil {
+			err = connection.Close()
+		}
+		return err
+	}
+	result.Addresses, err = net.DefaultResolver.LookupHost(ctx, t.Target)
+	return err
+}
+
+// explain says why a connection failed, in the words of Go but for two of them: they are
+// fixed in different places, and those of Go do not say where.
+func explain(err error) string {
+	dns, isDNS := errors.AsType[*net.DNSError](err)
+	request, isRequest := errors.AsType[*url.Error](err)
+	switch network, is := errors.AsType[net.Error](err); {
+	case isDNS && dns.IsNotFound:
+		return fmt.Sprintf("cannot resolve %s: no such host", dns.Name)
+	case isDNS:
+		return fmt.Sprintf("cannot resolve %s: the DNS server does not answer (%s)", dns.Name, dns.Err)
+	case is && network.Timeout():
+		return "timed out: no answer; a firewall may drop the packets, or no route leads back"
+	case isRequest:
+		return request.Err.Error() // without the URL, which is the target of the result
+	}
+	return err.Error()
+}
+
+// checkServer asks for the version, which an API server answers to everybody or
+// refuses; either proves that it can be reached and that the CA verifies it.
+func (t Target) checkServer(ctx context.Context) error {
+	u, err := url.Parse(t.Target)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("%q is not a server URL; expected https://host:port", t.Target)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(t.CA) {
+		return errors.New("the CA holds no PEM certificate")
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	return get(ctx, u.JoinPath("version").String(), transport, &Result{})
+}
+
+// checkURL demands 200 of a plain http URL.
+func (t Target) checkURL(ctx context.Context, result *Result) error {
+	u, err := url.Parse(t.Target)
+	if err != nil || u.Scheme != "http" || u.Host == "" {
+		return fmt.Errorf("%q is not a URL; expected http://host:port/path", t.Target)
+	}
+	network, known := map[string]string{"": "tcp", "IPv4": "tcp4", "IPv6": "tcp6"}[t.Family]
+	if !known {
+		return fmt.Errorf("the family is %q; expected none, IPv4 or IPv6", t.Family)
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	if err := get(ctx, t.Target, transport, result); err != nil {
+		return err
+	}
+	if result.Status != http.StatusOK {
+		return fmt.Errorf("answers %d, expected 200; something else than the target may have answered", result.Status)
+	}
+	return nil
+}
+
+// get makes one request over a connection of its own, so that kube-proxy chooses an
+// endpoint each time. No proxy is used: the agent's own connections to peers use none either.
+func get(ctx context.Context, target string, transport *http.Transport, result *Result) error {
+	transport.DisableKeepAlives = true
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) { result.Address = info.Conn.RemoteAddr().String() },
+	})
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	result.Status, result.Body = response.StatusCode, string(body)
+	return errors.Join(err, response.Body.Close())
 }

@@ -153,11 +153,11 @@ func TestServers(t *testing.T) {
 		{"a CA that is none", ca.serve(t, http.StatusOK, asItIs), []byte("x"), []string{"no PEM certificate"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := Run(t.Context(), Request{Servers: []Server{{URL: tc.url, CA: tc.ca}}, TimeoutSeconds: 1})
-			if len(got.Servers) != 1 || got.Servers[0].Target != tc.url || tc.want == nil && got.Servers[0].Milliseconds <= 0 {
+			got := Run(t.Context(), Request{Targets: []Target{{Target: tc.url, CA: tc.ca}}, TimeoutSeconds: 1})
+			if len(got) != 1 || got[0].Target != tc.url || tc.want == nil && got[0].Milliseconds <= 0 {
 				t.Fatalf("got %+v, want one measured result for %s", got, tc.url)
 			}
-			check(t, got.Servers[0].Error, tc.want)
+			check(t, got[0].Error, tc.want)
 		})
 	}
 }
@@ -179,8 +179,8 @@ func TestURLs(t *testing.T) {
 		{"https", "https://10.0.0.1/healthz", []string{"expected http://host:port/path"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := Run(t.Context(), Request{URLs: []string{tc.url}})
-			check(t, got.URLs[0].Error, tc.want)
+			got := Run(t.Context(), Request{Targets: []Target{{Target: tc.url}}})
+			check(t, got[0].Error, tc.want)
 		})
 	}
 }
@@ -219,19 +219,16 @@ func TestResultsComeInTheOrderOfTargetsAndInTheTimeOfTheSlowest(t *testing.T) {
 	silent := listen(t, func(net.Conn) {})
 	request := Request{TimeoutSeconds: 1}
 	for range parallel {
-		request.Servers = append(request.Servers, Server{URL: "https://" + silent, CA: newAuthority(t, "x").pem()})
-	}
-	for range parallel {
-		request.URLs = append(request.URLs, "http://"+silent, "x")
+		request.Targets = append(request.Targets, Target{Target: "https://" + silent, CA: newAuthority(t, "x").pem()}, Target{Target: "x/"}, Target{Target: "http://" + silent})
 	}
 	start := time.Now()
 	got := Run(t.Context(), request)
 	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("%d targets took %s, want them side by side", len(request.Servers)+len(request.URLs), took)
+		t.Errorf("%d targets took %s, want them side by side", len(request.Targets), took)
 	}
-	for i, result := range got.URLs {
-		if result.Target != request.URLs[i] || strings.Contains(result.Error, "timed out") != (i%2 == 0) {
-			t.Errorf("result %d is %+v, want that of %s", i, result, request.URLs[i])
+	for i, result := range got {
+		if want := request.Targets[i].Target; result.Target != want || strings.Contains(result.Error, "timed out") != (want != "x/") {
+			t.Errorf("result %d is %+v, want that of %s", i, result, want)
 		}
 	}
 }

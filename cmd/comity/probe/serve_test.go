@@ -34,6 +34,14 @@ func start(t *testing.T, text string) string {
 	return "http://" + listener.Addr().String()
 }
 
+// targets are those of URLs.
+func targets(urls ...string) (r Request) {
+	for _, url := range urls {
+		r.Targets = append(r.Targets, Target{Target: url})
+	}
+	return r
+}
+
 // run runs comity probe.
 func run(t *testing.T, request Request) []Result {
 	t.Helper()
@@ -48,16 +56,16 @@ func run(t *testing.T, request Request) []Result {
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var got Response
+	var got []Result
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	return got.URLs
+	return got
 }
 
 func TestProbeSaysWhoAnswered(t *testing.T) {
 	url := start(t, "cluster a")
-	got := run(t, Request{URLs: []string{url + "/any", url + "/any", url + "/readyz"}})
+	got := run(t, targets(url+"/any", url+"/any", url+"/readyz"))
 	if len(got) != 3 || got[2].Body != "ok" {
 		t.Fatalf("got %+v, want three answers, and ok of /readyz", got)
 	}
@@ -71,10 +79,20 @@ func TestProbeSaysWhoAnswered(t *testing.T) {
 func TestProbeUsesOneFamily(t *testing.T) {
 	url := start(t, "")
 	for family, want := range map[string]string{"IPv4": "", "IPv6": "127.0.0.1", "ipv5": "expected none, IPv4 or IPv6"} {
-		if got := run(t, Request{URLs: []string{url}, Family: family})[0]; !strings.Contains(got.Error, want) || (got.Error == "") != (want == "") {
+		if got := run(t, Request{Targets: []Target{{Target: url, Family: family}}})[0]; !strings.Contains(got.Error, want) || (got.Error == "") != (want == "") {
 			t.Errorf("over %s got %+v, want %q", family, got, want)
 		}
 	}
+}
+
+func TestNamesAreResolvedAndAddressesConnectedTo(t *testing.T) {
+	address := strings.TrimPrefix(start(t, ""), "http://")
+	got := run(t, targets("localhost", address, "no-such-host.invalid", unused(t)))
+	if len(got[0].Addresses) == 0 || got[0].Error != "" || got[1].Error != "" {
+		t.Errorf("got %+v, want that both are well", got[:2])
+	}
+	check(t, got[2].Error, []string{"cannot resolve no-such-host.invalid"})
+	check(t, got[3].Error, []string{"connection refused"})
 }
 
 func TestEachRequestHasAConnectionOfItsOwn(t *testing.T) {
@@ -94,7 +112,7 @@ func TestEachRequestHasAConnectionOfItsOwn(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	url := "http://" + listener.Addr().String()
-	got := run(t, Request{URLs: []string{url, url, url, url, url}})
+	got := run(t, targets(url, url, url, url, url))
 	if got[4].Status != http.StatusNotFound || got[4].Error == "" {
 		t.Fatalf("got %+v, want five answers", got)
 	}

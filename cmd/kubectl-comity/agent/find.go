@@ -5,7 +5,9 @@ package agent
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,10 +16,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -135,4 +140,113 @@ func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Po
 			lease.Namespace, lease.Name, err, command.Version)
 	}
 	return found, nil
+}
+
+// Site is a context with the agent of its cluster.
+type Site struct {
+	Context string
+	// Target is nil if the cluster does not answer.
+	Target *command.Target
+	Agent  Agent
+	// Err says why there is no Target, or is that of Find.
+	Err error
+}
+
+// Cluster is the site in the form that sync/join takes.
+func (s *Site) Cluster() join.Cluster {
+	return join.Cluster{
+		ID: s.Agent.ID, Set: s.Agent.Set, Namespace: s.Agent.Namespace, ServiceAccount: s.Agent.ServiceAccount,
+		RESTConfig: s.Target.REST, PodCIDRs: s.Agent.PodCIDRs, ServiceCIDRs: s.Agent.ServiceCIDRs, Unattended: s.Err != nil,
+	}
+}
+
+// Sites opens contexts side by side and finds their agents. Its error is of contexts that
+// are not in the kubeconfig, or that lead to one cluster; others are in the Sites.
+func Sites(ctx context.Context, env *command.Env, contexts []string) ([]*Site, error) {
+	names, err := env.ContextNames(contexts)
+	if err != nil {
+		return nil, err
+	}
+	var sites []*Site
+	for _, name := range names {
+		sites = append(sites, &Site{Context: name})
+	}
+	Read(ctx, env, sites)
+	var targets []*command.Target
+	for _, s := range sites {
+		if s.Target != nil {
+			targets = append(targets, s.Target)
+		}
+	}
+	return sites, command.Distinct(targets)
+}
+
+// Read opens those sites that did not answer before, and finds all agents again.
+func Read(ctx context.Context, env *command.Env, sites []*Site) {
+	command.InParallel(sites, func(_ int, s *Site) {
+		if s.Target == nil {
+			if s.Target, s.Err = env.Open(ctx, s.Context); s.Err != nil {
+				s.Target = nil
+				return
+			}
+		}
+		s.Agent, s.Err = Find(ctx, s.Target)
+	})
+}
+
+// Problems are the errors of sites, to be solved together.
+func Problems(sites []*Site) error {
+	var all []error
+	for _, s := range sites {
+		all = append(all, s.Err)
+	}
+	return errors.Join(all...)
+}
+
+// Skew says which versions run if some differ from each other, or from plugin, by more than
+// one minor version; empty if none does. A version that is no release, such as that of a
+// local build, differs from every other text. An agent whose version is not known, or that
+// is not installed any more, is left out.
+func Skew(plugin string, sites []*Site) string {
+	versions, running, skewed := []string{plugin}, "this plugin is "+plugin, false
+	for _, s := range sites {
+		own := s.Agent.Version
+		if own == "" || errors.Is(s.Err, ErrNotInstalled) {
+			continue
+		}
+		skewed = skewed || slices.ContainsFunc(versions, func(other string) bool { return !compatible(own, other) })
+		versions = append(versions, own)
+		running += fmt.Sprintf(", cluster %s runs Comity %s", s.Agent.ID, own)
+	}
+	if !skewed {
+		return ""
+	}
+	return running + "; expected at most one minor version of difference; upgrade the older ones"
+}
+
+func compatible(a, b string) bool {
+	left, errLeft := version.ParseSemantic(a)
+	right, errRight := version.ParseSemantic(b)
+	return a == b || errLeft == nil && errRight == nil && left.Major() == right.Major() &&
+		left.Minor() <= right.Minor()+1 && right.Minor() <= left.Minor()+1
+}
+
+// Certificate reads what the webhook serves: the Secret with a certificate that Pods of spec
+// mount, and its chain, the webhook's own first. Both are nil if no such Secret can be read.
+func Certificate(ctx context.Context, target *command.Target, namespace string, spec corev1.PodSpec) (*corev1.Secret, []*x509.Certificate, error) {
+	for _, volume := range spec.Volumes {
+		if volume.Secret == nil {
+			continue
+		}
+		secret := &corev1.Secret{}
+		if err := target.Get(ctx, namespace, volume.Secret.SecretName, secret); err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
+			continue
+		}
+		chain, err := cert.ParseCertsPEM(secret.Data[corev1.TLSCertKey])
+		if err != nil {
+			return secret, nil, fmt.Errorf("key %s of the Secret: %w", corev1.TLSCertKey, err)
+		}
+		return secret, chain, nil
+	}
+	return nil, nil, nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/diagnose"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/drain"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/gather"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/graph"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/join"
@@ -104,6 +105,8 @@ func New(env *command.Env) *cobra.Command {
 		gather.New(env),
 		graph.New(env),
 		diagnose.New(env),
+		drain.New(env),
+		drain.NewResume(env),
 		networkpolicy.New(env),
 		policy.New(env),
 		status.New(env),
@@ -140,30 +143,22 @@ type agentVersion struct {
 func newVersion(env *command.Env) *cobra.Command {
 	var output command.Output
 	var clientOnly bool
-	cmd := &cobra.Command{
-		Use:   "version [CONTEXT...]",
-		Short: "Print the versions of this plugin and of the agents",
-		Long: `Print the versions of this plugin and of the agents in the given contexts, and
+	cmd := env.Command("version [CONTEXT...]", "Print the versions of this plugin and of the agents",
+		`Print the versions of this plugin and of the agents in the given contexts, and
 whether they differ by more than one minor version.
 
 The exit code is 1 if an agent's version cannot be read or differs by too much.`,
-		Example:           "  kubectl comity version a b\n  kubectl comity version --client",
-		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		"  kubectl comity version a b\n  kubectl comity version --client",
+		func(ctx context.Context, env *command.Env, args []string) (err error) {
 			var sites []*agent.Site
 			if !clientOnly {
-				if sites, err = agent.Sites(cmd.Context(), env, args); err != nil {
+				if sites, err = agent.Sites(ctx, env, args); err != nil {
 					return err
 				}
 			}
 			found := versionsOf(sites)
-			err = output.Print(env.Out, "Versions", &found, func() { found.print(env) })
-			if err == nil && (agent.Problems(sites) != nil || found.Skew != "") {
-				err = command.Printed(command.ExitProblem)
-			}
-			return err
-		},
-	}
+			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() { found.print(env) })
+		})
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the version of this plugin alone, without a request to a cluster")
 	return cmd

@@ -5,10 +5,12 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -103,5 +105,38 @@ func TestNothingThatIsPrintedMovesTheCursor(t *testing.T) {
 	_, _ = fmt.Fprint(Whole(env.Out), strings.Repeat("y", 5000))
 	if !strings.HasSuffix(out.String(), "c"+strings.Repeat("y", 5000)) {
 		t.Error("what a program reads is cut")
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	if got, err := ParseKey("shop/web"); err != nil || got.String() != "shop/web" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, text := range []string{"web", "/web", "shop/", "a/b/c", "shop/web.x"} {
+		if got, err := ParseKey(text); err == nil {
+			t.Errorf("%q is %v", text, got)
+		}
+	}
+}
+
+// late is a context that has not noticed yet that its deadline is over.
+type late struct{ context.Context }
+
+func (late) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+func TestTheErrorOfARequestAtTheDeadlineReplacesNoOther(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	err := Await(late{ctx}, func(context.Context) error {
+		switch calls++; calls {
+		case 1:
+			return errors.New("0 of 2 replicas")
+		case 3:
+			cancel()
+		}
+		return errors.New("would exceed context deadline")
+	})
+	if err == nil || err.Error() != "0 of 2 replicas" {
+		t.Errorf("got %v", err)
 	}
 }

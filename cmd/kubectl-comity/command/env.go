@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -24,12 +26,6 @@ const Name = "kubectl comity"
 
 // Version is the plugin's; the linker sets it.
 var Version = "dev"
-
-// Requests go out at the rate that kubectl uses.
-const (
-	qps   = 50
-	burst = 300
-)
 
 // Env is what the process gives to a command: streams and flags.
 type Env struct {
@@ -107,6 +103,14 @@ func (e *Env) CompleteContexts(_ *cobra.Command, given []string, _ string) ([]co
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
+// Command is a command whose arguments are contexts, perhaps after others. run reads the flags.
+func (e *Env) Command(use, short, long, example string, run func(context.Context, *Env, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, Long: long, Example: example, ValidArgsFunction: e.CompleteContexts,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), e, args) },
+	}
+}
+
 // Warnf prints a warning where it does not mix with the output.
 func (e *Env) Warnf(format string, args ...any) {
 	_, _ = fmt.Fprintf(e.ErrOut, "Warning: "+format+"\n", args...)
@@ -131,4 +135,13 @@ func (e *Env) OpenAll(ctx context.Context, names []string) ([]*Target, error) {
 		targets = append(targets, target)
 	}
 	return targets, Distinct(targets)
+}
+
+// ParseKey is the object that an argument names.
+func ParseKey(text string) (key types.NamespacedName, err error) {
+	namespace, name, _ := strings.Cut(text, "/")
+	if problems := append(validation.IsDNS1123Label(namespace), validation.IsDNS1123Label(name)...); len(problems) > 0 {
+		return key, fmt.Errorf("%q: expected NAMESPACE/NAME, such as shop/web", text)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }

@@ -4,18 +4,24 @@
 package command
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
 // APIVersion is that of what commands print with -o json and -o yaml.
@@ -73,6 +79,15 @@ func (o *Output) Print(out io.Writer, kind string, v any, people func()) error {
 	return o.encode(out, &unstructured.Unstructured{Object: content})
 }
 
+// Conclude is Print; the exit code is ExitProblem if v is not well.
+func (o *Output) Conclude(out io.Writer, kind string, v any, isWell bool, people func()) error {
+	err := o.Print(out, kind, v, people)
+	if err == nil && !isWell {
+		err = Printed(ExitProblem)
+	}
+	return err
+}
+
 // PrintObjects writes Kubernetes objects as YAML documents, or as one List in JSON.
 func (o *Output) PrintObjects(out io.Writer, objects []*unstructured.Unstructured) error {
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
@@ -121,3 +136,119 @@ func (t Table) Row(cells ...any) {
 
 // Flush prints the rows. A reader that hung up is no error, as with all that is printed.
 func (t Table) Flush() { _ = t.out.Flush() }
+
+// printable writes text of others, such as the answers of policies, to a terminal, as
+// decision.Shown. A line is cut where no one reads on.
+type printable struct {
+	to io.Writer
+	// cut is after how many bytes a line ends; 0 for never.
+	cut int
+}
+
+// maxLine is as long as a denial that the webhook sends.
+const maxLine = 4096
+
+// Whole is Env.Out for a program, which reads every line to its end.
+func Whole(out io.Writer) io.Writer {
+	if p, is := out.(printable); is {
+		return printable{p.to, 0}
+	}
+	return out
+}
+
+// Write implements io.Writer. A write ends with a whole character, as those of fmt do.
+func (p printable) Write(text []byte) (int, error) {
+	lines := strings.Split(string(text), "\n")
+	for i, line := range lines {
+		lines[i] = decision.Shown(line, p.cut)
+	}
+	_, err := io.WriteString(p.to, strings.Join(lines, "\n"))
+	return len(text), err
+}
+
+// ExitCode is what the process returns to the shell.
+type ExitCode int
+
+// The exit codes of every command.
+const (
+	// ExitDone: the command did what it was asked to, or all is healthy.
+	ExitDone ExitCode = 0
+	// ExitProblem: the command ran and found a problem, such as an unhealthy cluster.
+	ExitProblem ExitCode = 1
+	// ExitRefused: wrong usage, or a check failed. Nothing was written. It is the code of
+	// every error that is not an Error.
+	ExitRefused ExitCode = 2
+	// ExitIncomplete: the command failed while it wrote. Repeat it.
+	ExitIncomplete ExitCode = 3
+)
+
+// Error is an error with an exit code other than ExitRefused.
+type Error struct {
+	Code ExitCode
+	Err  error
+	// Silent is true if the command has printed already what is wrong.
+	Silent bool
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Incomplete says that the command failed while it wrote. err may be nil.
+func Incomplete(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Code: ExitIncomplete, Err: err}
+}
+
+// Printed is code without a message: the command has printed what is wrong.
+func Printed(code ExitCode) error {
+	return &Error{Code: code, Err: errors.New("the problem is printed above"), Silent: true}
+}
+
+// CodeOf is the exit code of err.
+func CodeOf(err error) ExitCode {
+	if err == nil {
+		return ExitDone
+	}
+	if coded := (*Error)(nil); errors.As(err, &coded) {
+		return coded.Code
+	}
+	return ExitRefused
+}
+
+// Confirmation is the flag --yes of commands that ask before they write what cannot be
+// taken back.
+type Confirmation struct{ Yes bool }
+
+// AddFlags registers --yes.
+func (c *Confirmation) AddFlags(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "Do not ask; required if the input is not a terminal")
+}
+
+// Ask shows what will happen and gives an error unless the user agrees to it.
+func (c *Confirmation) Ask(env *Env, what string) error {
+	_, _ = fmt.Fprint(env.ErrOut, what)
+	if c.Yes {
+		return nil
+	}
+	if !env.IsTerminal(env.In) {
+		return fmt.Errorf("the input is not a terminal, so nobody can be asked; pass --yes to continue")
+	}
+	_, _ = fmt.Fprint(env.ErrOut, "Continue? [y/N] ")
+	answer, err := bufio.NewReader(env.In).ReadString('\n')
+	if err != nil && err != io.EOF {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return fmt.Errorf("the answer was not yes; nothing was written")
+	}
+	return nil
+}
+
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}

@@ -66,12 +66,18 @@ func (e *Env) Open(ctx context.Context, names ...string) (*Target, error) {
 	if err != nil {
 		return nil, unusable(name, err)
 	}
-	config.QPS, config.Burst, config.UserAgent = qps, burst, "kubectl-comity/"+Version
+	// Requests go out at the rate that kubectl uses.
+	config.QPS, config.Burst, config.UserAgent = 50, 300, "kubectl-comity/"+Version
 	target, err := NewTarget(name, config)
 	if err != nil {
 		return nil, err
 	}
-	return target, target.reach(ctx)
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	var system corev1.Namespace
+	err = target.Get(ctx, "", metav1.NamespaceSystem, &system)
+	target.UID = system.UID
+	return target, err
 }
 
 func unusable(name string, err error) error {
@@ -85,16 +91,6 @@ func NewTarget(name string, config *rest.Config) (*Target, error) {
 		return nil, unusable(name, err)
 	}
 	return &Target{Context: name, REST: config, Client: c}, nil
-}
-
-// reach asks the cluster for its identity.
-func (t *Target) reach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
-	defer cancel()
-	var system corev1.Namespace
-	err := t.Get(ctx, "", metav1.NamespaceSystem, &system)
-	t.UID = system.UID
-	return err
 }
 
 // Get reads an object. The error names the context and the object.
@@ -156,12 +152,18 @@ func InParallel[T any](items []T, do func(int, T)) {
 	working.Wait()
 }
 
+// awaitInterval is the pause between two questions to a cluster.
+const awaitInterval = 500 * time.Millisecond
+
 // Await calls do until it succeeds. When ctx has ended, it gives the last error of do.
-func Await(ctx context.Context, interval time.Duration, do func(context.Context) error) error {
+func Await(ctx context.Context, do func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, awaitInterval, true, func(ctx context.Context) (bool, error) {
 		err := do(ctx)
-		if err == nil || last == nil || ctx.Err() == nil { // the error of a request that was cut short says nothing
+		// The error of a request that was cut short says nothing. Clients refuse one at the
+		// deadline, which may be before ctx has noticed it.
+		deadline, bounded := ctx.Deadline()
+		if ended := ctx.Err() != nil || bounded && !time.Now().Before(deadline); err == nil || last == nil || !ended {
 			last = err
 		}
 		return err == nil, nil

@@ -6,13 +6,24 @@ package confirm
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/status/condition"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // fieldOwner is the field manager of confirmations.
@@ -92,17 +103,233 @@ type selection struct {
 }
 
 // parse reads NAMESPACE/NAME, or nothing with --all.
-func (s *selection) parse(_ *cobra.Command, args []string) error {
+func (s *selection) parse(_ *cobra.Command, args []string) (err error) {
 	if s.all && len(args) == 0 {
 		return nil
 	}
 	if s.all || len(args) != 1 {
 		return fmt.Errorf("expected either NAMESPACE/NAME or --all")
 	}
-	namespace, name, found := strings.Cut(args[0], "/")
-	if !found || namespace == "" || name == "" {
-		return fmt.Errorf("%q: expected NAMESPACE/NAME, such as shop/web", args[0])
+	s.key, err = command.ParseKey(args[0])
+	return err
+}
+
+func newMissing(env *command.Env) *cobra.Command {
+	var id model.ClusterID
+	cmd := &cobra.Command{
+		Use:   "missing CLUSTER",
+		Short: "Confirm that exports of a cluster that are missing are gone",
+		Long: `Confirm that exports of a cluster that disappeared without a statement are gone, such
+as those of an exchange namespace that was deleted. The command lists them and asks.
+What was imported of them is removed.`,
+		Example: "  kubectl comity confirm missing b --context a",
+		Args: cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
+			id, err = model.ParseClusterID(args[0])
+			return err
+		}),
 	}
-	s.key = types.NamespacedName{Namespace: namespace, Name: name}
-	return nil
+	return confirms(env, cmd, &selection{}, func(ctx context.Context, target *command.Target) (proposal, error) {
+		return missing(ctx, target, id)
+	})
+}
+
+func missing(ctx context.Context, target *command.Target, id model.ClusterID) (proposal, error) {
+	p := proposal{
+		heading: fmt.Sprintf("These exports of cluster %s are missing. What cluster %s imports of them is removed:", id, target.Context),
+		none:    fmt.Sprintf("No export of cluster %s is missing.", id),
+	}
+	imports, err := join.Imports(ctx, target.Client)
+	var latest time.Time
+	for _, key := range slices.SortedFunc(maps.Keys(imports), model.CompareKeys) {
+		if entry, _ := imports[key].Find(id); entry.Absent == model.SourceMissing {
+			p.lines = append(p.lines, fmt.Sprintf("%s, since %s", key, entry.Since.UTC().Format(time.RFC3339)))
+			if entry.Since.After(latest) {
+				latest = entry.Since
+			}
+		}
+	}
+	if err != nil || len(p.lines) == 0 {
+		return p, err
+	}
+	p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
+	peer := &exchangev1alpha1.Peer{}
+	if err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer); apierrors.IsNotFound(err) {
+		return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
+	} else if err != nil {
+		return p, fmt.Errorf("read Peer %s: %w", id, err)
+	}
+	// Not the time of this machine: its clock may differ from that of the cluster, and
+	// what disappeared meanwhile was not shown.
+	if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
+		p.changes = []change{{peer, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"confirmMissingBefore":%q}}`, peer.UID, latest.UTC().Format(time.RFC3339))}}
+	}
+	return p, nil
+}
+
+// Record states an export to the cluster To, or to all if it is empty.
+type Record struct {
+	From, To model.ClusterID
+	*exchangev1alpha1.ExportRecord
+}
+
+// Service is the Service that is exported.
+func (r Record) Service() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Spec.Service.Namespace, Name: r.Spec.Service.Name}
+}
+
+// IsLost is true for an export that is still published although its ServiceExport disappeared
+// with a restore of the publisher's API server.
+func (r Record) IsLost() bool {
+	return r.Spec.Lost && r.Annotations[model.AnnotationConfirmLost] != "true"
+}
+
+// Published are the records in the exchange namespaces of one API server. In a hub they are
+// those of all members. isExchange is true if there are such namespaces.
+func Published(ctx context.Context, c client.Client) (published []Record, isExchange bool, err error) {
+	var namespaces corev1.NamespaceList
+	if err := c.List(ctx, &namespaces, client.HasLabels{model.LabelExchangeFrom}); err != nil {
+		return nil, false, fmt.Errorf("list the exchange namespaces: %w", err)
+	}
+	audience := map[string]Record{}
+	for _, n := range namespaces.Items {
+		audience[n.Name] = Record{From: model.ClusterID(n.Labels[model.LabelExchangeFrom]), To: model.ClusterID(n.Labels[model.LabelExchangeTo])}
+	}
+	var records exchangev1alpha1.ExportRecordList
+	if err := c.List(ctx, &records); meta.IsNoMatchError(err) {
+		return nil, false, nil
+	} else if err != nil {
+		return nil, false, fmt.Errorf("list the ExportRecords: %w", err)
+	}
+	for i := range records.Items {
+		if r, is := audience[records.Items[i].Namespace]; is {
+			r.ExportRecord = &records.Items[i]
+			published = append(published, r)
+		}
+	}
+	return published, len(namespaces.Items) > 0, nil
+}
+
+func newLost(env *command.Env) *cobra.Command {
+	var s selection
+	cmd := &cobra.Command{
+		Use:   "lost NAMESPACE/NAME|--all",
+		Short: "Confirm that exports that a restore lost are gone",
+		Long: `Confirm that exports are gone whose ServiceExports disappeared when the API server of
+their cluster was restored from a backup. They are withdrawn then. To keep such an
+export, create its ServiceExport again instead.
+
+The context is that of the cluster that exports, or of the hub.`,
+		Example: "  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b",
+		Args:    s.parse,
+	}
+	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all lost exports")
+	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
+		p := proposal{heading: "These lost exports are withdrawn:", none: "No export is lost."}
+		published, _, err := Published(ctx, target.Client)
+		for _, record := range published {
+			if !record.IsLost() || !s.all && record.Service() != s.key {
+				continue
+			}
+			p.lines = append(p.lines, fmt.Sprintf("%s of cluster %s", record.Service(), record.From))
+			p.changes = append(p.changes, annotate(record.ExportRecord, model.AnnotationConfirmLost, "true"))
+		}
+		slices.Sort(p.lines)
+		p.lines = slices.Compact(p.lines) // an export has a record for each audience
+		if err == nil && !s.all && len(p.lines) == 0 {
+			err = fmt.Errorf("no export %s is lost in this cluster", s.key)
+		}
+		p.done = fmt.Sprintf("%d lost exports are gone", len(p.lines))
+		return p, err
+	})
+}
+
+// Waiting are the exports that wait to decide an import, by cluster: while condition
+// TakeoverHeld is true, those that are older than one before them in the list.
+func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
+	waiting := map[model.ClusterID]types.UID{}
+	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
+	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeTakeoverHeld) {
+		return waiting
+	}
+	for _, e := range list.Older() {
+		if e.UID != "" && e.Absent == model.SourcePublished {
+			waiting[e.Cluster] = e.UID
+		}
+	}
+	return waiting
+}
+
+// candidate is the export of a cluster that may decide an import once that is confirmed:
+// one that waits, or any that the import lists while it is frozen.
+func candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.UID, bool) {
+	if uid, waits := Waiting(imported)[from]; waits {
+		return uid, true
+	}
+	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
+	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeFrozen) {
+		return "", false
+	}
+	entry, listed := list.Find(from)
+	return entry.UID, listed && entry.UID != "" && entry.Absent == model.SourcePublished
+}
+
+func newTakeover(env *command.Env) *cobra.Command {
+	var s selection
+	var from string
+	cmd := &cobra.Command{
+		Use:   "takeover NAMESPACE/NAME|--all --from CLUSTER",
+		Short: "Let the export of a cluster decide the properties of an import",
+		Long: `Let the export of a cluster decide the properties of an import, such as its ports and
+its type. This also ends that an import stays as it is because the cluster that
+decides it is not read.`,
+		Example: "  kubectl comity confirm takeover shop/web --from c --context a\n  kubectl comity confirm takeover --all --from c --context a",
+		Args:    s.parse,
+	}
+	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all imports that an export of the cluster waits for")
+	cmd.Flags().StringVar(&from, "from", "", "The id of the cluster whose export is to decide")
+	_ = cmd.MarkFlagRequired("from")
+	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
+		id, err := model.ParseClusterID(from)
+		if err != nil {
+			return proposal{}, fmt.Errorf("--from: %w", err)
+		}
+		p := proposal{
+			heading: fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", id, target.Context),
+			none:    fmt.Sprintf("No import waits for an export of cluster %s.", id),
+		}
+		imports, err := selected(ctx, target, s, id)
+		for _, imported := range imports {
+			p.lines = append(p.lines, client.ObjectKeyFromObject(imported).String())
+			uid, _ := candidate(imported, id)
+			if value := fmt.Sprintf("%s/%s", id, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
+				p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
+			}
+		}
+		p.done = fmt.Sprintf("the export of cluster %s decides %d imports", id, len(imports))
+		return p, err
+	})
+}
+
+// selected is the ServiceImport that was named; or else all that an export of the cluster
+// waits for. An import is frozen also while a cluster is not read for a moment, and then
+// nothing is known to wait, so that all of these are not confirmed together.
+func selected(ctx context.Context, target *command.Target, s selection, from model.ClusterID) (found []*mcsv1beta1.ServiceImport, err error) {
+	if !s.all {
+		var imported mcsv1beta1.ServiceImport
+		if err := target.Client.Get(ctx, s.key, &imported); err != nil {
+			return nil, fmt.Errorf("read ServiceImport %s: %w", s.key, err)
+		}
+		if _, is := candidate(&imported, from); !is {
+			return nil, fmt.Errorf("no export of cluster %s waits for ServiceImport %s; see its condition %s", from, s.key, condition.TypeTakeoverHeld)
+		}
+		return []*mcsv1beta1.ServiceImport{&imported}, nil
+	}
+	var imports mcsv1beta1.ServiceImportList
+	err = target.Client.List(ctx, &imports)
+	for i := range imports.Items {
+		if _, waits := Waiting(&imports.Items[i])[from]; waits {
+			found = append(found, &imports.Items[i])
+		}
+	}
+	return found, err
 }

@@ -18,25 +18,28 @@ import (
 
 // Check says what keeps the cluster's DNS from serving the zone: nothing is found where it
 // does. Before anything is installed, only what enable could not change is a problem.
-func Check(ctx context.Context, target *command.Target, installed bool) ([]finding.Finding, error) {
+func Check(ctx context.Context, target *command.Target, installed bool) (all []finding.Finding, err error) {
 	f, err := inspect(ctx, target)
 	if err != nil {
 		return nil, err
 	}
-	var all []finding.Finding
 	served, zone := f.zone(target.Context)
+	add := func(severity finding.Severity, object, reason, message, fix, section string) {
+		all = append(all, finding.Finding{Severity: severity, Object: object, Reason: reason, Message: message, Fix: fix,
+			Docs: finding.Docs("coredns.md#" + section)})
+	}
+	const deployment, enable = "Deployment kube-system/coredns", "kubectl comity coredns enable "
 	if f.deployment != nil {
 		switch why, fix := f.outdated(target.Context, ""); {
 		case fix != "":
-			all = append(all, finding.Finding{Severity: finding.Error, Object: "Deployment kube-system/coredns", Reason: "VersionTooOld", Message: why,
-				Fix: fix, Docs: finding.Docs("coredns.md#which-version")})
+			add(finding.Error, deployment, "VersionTooOld", why, fix, "which-version")
 		case why != "" && !served:
-			all = append(all, finding.Finding{Severity: finding.Warning, Object: "Deployment kube-system/coredns", Reason: "VersionUnknown", Message: why,
-				Fix: "kubectl comity coredns enable " + target.Context + " --coredns-version VERSION", Docs: finding.Docs("coredns.md#which-version")})
+			add(finding.Warning, deployment, "VersionUnknown", why, enable+target.Context+" --coredns-version VERSION", "which-version")
 		}
 	}
+	severity := finding.Error
 	if !installed {
-		zone.Severity = finding.Warning
+		severity, zone.Severity = finding.Warning, finding.Warning
 	}
 	if !served && (installed || f.refusal(target.Context) != "") {
 		all = append(all, zone)
@@ -47,18 +50,13 @@ func Check(ctx context.Context, target *command.Target, installed bool) ([]findi
 			return all, err
 		}
 		if lacks {
-			all = append(all, finding.Finding{Severity: finding.Error, Object: "ServiceAccount kube-system/" + f.account(), Reason: "Forbidden",
-				Message: "CoreDNS may not list and watch ServiceImports, so it does not answer for " + corefile.Zone,
-				Fix:     "kubectl comity coredns enable " + target.Context, Docs: finding.Docs("coredns.md#two-things-in-every-recipe")})
+			add(finding.Error, "ServiceAccount kube-system/"+f.account(), "Forbidden",
+				"CoreDNS may not list and watch ServiceImports, so it does not answer for "+corefile.Zone,
+				enable+target.Context, "two-things-in-every-recipe")
 		}
 	}
 	if why, fix := f.nodeLocalProblem(target.Context); why != "" {
-		severity := finding.Error
-		if !installed {
-			severity = finding.Warning
-		}
-		all = append(all, finding.Finding{Severity: severity, Object: "ConfigMap kube-system/node-local-dns", Reason: "ZoneNotForwarded", Message: why,
-			Fix: fix, Docs: finding.Docs("coredns.md#nodelocal-dnscache")})
+		add(severity, "ConfigMap kube-system/node-local-dns", "ZoneNotForwarded", why, fix, "nodelocal-dnscache")
 	}
 	return all, nil
 }

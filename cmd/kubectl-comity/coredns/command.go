@@ -50,12 +50,8 @@ type options struct {
 
 func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.Command {
 	o := options{enable: enable}
-	cmd := &cobra.Command{
-		Use: verb + " [CONTEXT...]", Short: short, Long: long,
-		Example:           "  kubectl comity coredns " + verb + " a b --dry-run\n  kubectl comity coredns " + verb + " a b",
-		ValidArgsFunction: env.CompleteContexts,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
-	}
+	cmd := env.Command(verb+" [CONTEXT...]", short, long,
+		"  kubectl comity coredns "+verb+" a b --dry-run\n  kubectl comity coredns "+verb+" a b", o.run)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, and change nothing")
@@ -67,7 +63,7 @@ func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.C
 }
 
 // run plans the change of each cluster, then makes all, then awaits all.
-func (o options) run(ctx context.Context, env *command.Env, args []string) error {
+func (o *options) run(ctx context.Context, env *command.Env, args []string) error {
 	targets, err := env.OpenAll(ctx, args)
 	if err != nil {
 		return err
@@ -90,7 +86,9 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 		}
 	}
 	if !o.dryRun {
-		if err := o.execute(ctx, env, all.Clusters); err != nil {
+		failed := make([]error, len(all.Clusters)) // side by side, since most of the time is spent waiting
+		command.InParallel(all.Clusters, func(i int, p *plan) { failed[i] = o.execute(ctx, env, p) })
+		if err := command.Incomplete(errors.Join(failed...)); err != nil {
 			return err
 		}
 	}

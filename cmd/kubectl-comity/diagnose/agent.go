@@ -4,10 +4,12 @@
 package diagnose
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,25 +68,13 @@ func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
 
 // connections are the problems that status has with Peers.
 func connections(_ context.Context, c *cluster) (all []finding.Finding, err error) {
-	for _, problem := range c.status.Problems {
-		name, is := strings.CutPrefix(problem.Object, "peer ")
+	for _, f := range c.status.Problems {
+		name, is := strings.CutPrefix(f.Object, "Peer ")
 		if !is {
 			continue
 		}
-		f := finding.Finding{Object: "Peer " + name, Reason: problem.Reason, Message: problem.Message, Fix: c.joinAgain(name)}
-		switch f.Reason {
-		case "HeartbeatMissing", "Stale", string(status.Lost):
-			f.Fix = "start the agent of cluster " + name
-			if other := c.peerOf(name); other != nil {
-				f.Fix = other.kubectl("get pods -l " + agent.NameLabel)
-			}
-		case "Unreachable":
-			f.Fix = c.joinAgain(name, "--server "+name+"=https://HOST:PORT")
-		case "ClusterIDReused":
-			f.Fix = c.joinAgain(name, "--replace")
-		case "InvalidRecord", "LimitExceeded":
-			f.Fix = "who owns cluster " + name + " changes what it publishes, or runs the same version of Comity"
-		case "", "Missing", "TakeoverHeld": // status has the command for these
+		f.Fix = c.fix(cmp.Or(finding.Fix(f.Reason), finding.FixJoin), name)
+		if slices.Contains([]string{"", "Missing", "TakeoverHeld"}, f.Reason) { // status has the command for these
 			f.Fix = "follow the message"
 		}
 		all = append(all, f)
@@ -100,54 +90,23 @@ func tokens(ctx context.Context, c *cluster) (all []finding.Finding, err error) 
 			continue
 		}
 		name := peer.Spec.KubeconfigSecret
-		f := finding.Finding{Object: fmt.Sprintf("Secret %s/%s", c.Agent.Namespace, name), Fix: c.joinAgain(peer.Name)}
-		credential, fault, errRead := join.ReadCredential(ctx, c.Target.Client, client.ObjectKey{Namespace: c.Agent.Namespace, Name: name})
-		if err = errors.Join(err, errRead); errRead != nil {
-			continue
+		f := finding.Finding{Object: fmt.Sprintf("Secret %s/%s", c.Agent.Namespace, name), Fix: c.fix(finding.FixJoin, peer.Name)}
+		var asked client.Client
+		if other := c.peerOf(peer.Name); other != nil && other.Target != nil && c.Agent.Mode == model.ExchangeMesh {
+			asked = other.Target.Client
 		}
-		switch other := c.peerOf(peer.Name); {
-		case fault != "":
-			f.Reason, f.Message = fault, "it has no credential that can be used by which cluster "+peer.Name+" is read"
-		case !credential.Expires.IsZero() && !credential.Expires.After(c.now):
-			f.Reason, f.Message = "Expired", fmt.Sprintf("the token by which cluster %s is read expired at %s", peer.Name, credential.Expires.UTC().Format(time.RFC3339))
-		case other != nil && other.Target != nil && c.Agent.Mode == model.ExchangeMesh:
-			user, errAsked := join.Authenticate(ctx, other.Target.Client, credential.Token)
-			if err = errors.Join(err, errAsked); errAsked != nil || user != "" {
-				continue
-			}
-			f.Reason, f.Message = "Unauthorized", fmt.Sprintf("cluster %s does not accept the token by which it is read: it was revoked, or its account was made again", peer.Name)
-		default:
-			continue
+		var errRead error
+		f.Reason, f.Message, errRead = join.CheckCredential(ctx, c.Target.Client, client.ObjectKey{Namespace: c.Agent.Namespace, Name: name}, peer.Name, asked, c.now)
+		if err = errors.Join(err, errRead); f.Reason != "" {
+			all = append(all, f)
 		}
-		all = append(all, f)
 	}
 	return all, err
 }
 
 // agentRights asks for those rights of the agent without which it does nothing, or says nothing.
 func agentRights(ctx context.Context, c *cluster) ([]finding.Finding, error) {
-	var missing []string
-	for _, right := range rightsOf(c) {
-		allowed, err := c.Target.Allows(ctx, c.Agent.Namespace, c.Agent.ServiceAccount, right)
-		if err != nil {
-			return nil, err
-		}
-		if !allowed {
-			missing = append(missing, join.DisplayRight(right))
-		}
-	}
-	if len(missing) == 0 {
-		return nil, nil
-	}
-	fix := c.helm("--reset-then-reuse-values")
-	if strings.Contains(missing[0], " in namespace "+model.ExchangeNamespace(c.id)) { // those of the chart are there
-		fix = c.joinAgain(c.peers[0].Name)
-	}
-	return []finding.Finding{{Object: "ServiceAccount " + c.Agent.Namespace + "/" + c.Agent.ServiceAccount, Reason: "Forbidden",
-		Message: "the agent may not " + strings.Join(missing, "; "), Fix: fix}}, nil
-}
-
-func rightsOf(c *cluster) (all join.Rights) {
+	var all join.Rights
 	all.Need("", "", "namespaces nodes", "list watch")
 	all.Need("", "", "services", "list watch create patch delete")
 	all.Need("", "discovery.k8s.io", "endpointslices", "list watch create patch delete")
@@ -161,7 +120,25 @@ func rightsOf(c *cluster) (all join.Rights) {
 	if c.Agent.Mode == model.ExchangeMesh && len(c.peers) > 0 {
 		all.Need(model.ExchangeNamespace(c.id), v1alpha1.GroupVersion.Group, "exportrecords importrecords namespacerecords memberrecords", "create patch delete")
 	}
-	return all
+	var missing []string
+	for _, right := range all {
+		allowed, err := c.Target.Allows(ctx, c.Agent.Namespace, c.Agent.ServiceAccount, right)
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			missing = append(missing, join.DisplayRight(right))
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	fix := c.helm("--reset-then-reuse-values")
+	if strings.Contains(missing[0], " in namespace "+model.ExchangeNamespace(c.id)) { // those of the chart are there
+		fix = c.fix(finding.FixJoin, c.peers[0].Name)
+	}
+	return []finding.Finding{{Object: "ServiceAccount " + c.Agent.Namespace + "/" + c.Agent.ServiceAccount, Reason: "Forbidden",
+		Message: "the agent may not " + strings.Join(missing, "; "), Fix: fix}}, nil
 }
 
 // hook is one webhook, with the configuration that it is of.

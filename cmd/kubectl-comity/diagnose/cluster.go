@@ -4,7 +4,6 @@
 package diagnose
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,7 +212,7 @@ func zones(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 		return nil, err
 	}
 	return []finding.Finding{{Severity: finding.Warning, Object: "Node " + without[0], Reason: "ZoneMissing",
-		Message: fmt.Sprintf("%d of %d Nodes have no label %s; there, comity.dev/prefer and trafficDistribution have no effect", len(without), len(nodes.Items), corev1.LabelTopologyZone),
+		Message: fmt.Sprintf("%d of %d Nodes have no label %s; there, the order of tiers and trafficDistribution have no effect", len(without), len(nodes.Items), corev1.LabelTopologyZone),
 		Fix:     "kubectl --context " + c.Context + " label node " + strings.Join(without, " ") + " " + corev1.LabelTopologyZone + "=ZONE"}}, nil
 }
 
@@ -224,19 +223,16 @@ func names(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
 		return nil, nil
 	}
 	expected := c.expected()
-	for _, kind := range []schema.GroupVersionKind{schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind("ServiceImport"), corev1.SchemeGroupVersion.WithKind("Service")} {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		err = errors.Join(err, servedOnly(join.Each(ctx, c.Target.Client, list, func(o *metav1.PartialObjectMetadata) error {
-			f, is := expected[kind.Kind+" "+o.Namespace+"/"+o.Name]
-			if is && !model.IsManaged(o) {
-				f.Message += "; it belongs to " + ownerOf(o)
-				f.Fix = fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, o.Namespace, strings.ToLower(kind.Kind), o.Name)
-				all = append(all, f)
-			}
-			return nil
-		})))
-	}
+	kinds := []schema.GroupVersionKind{schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind("ServiceImport"), corev1.SchemeGroupVersion.WithKind("Service")}
+	err = join.EachOf(ctx, c.Target.Client, kinds, func(o *metav1.PartialObjectMetadata) error {
+		f, is := expected[o.Kind+" "+o.Namespace+"/"+o.Name]
+		if is && !model.IsManaged(o) {
+			f.Message += "; it belongs to " + model.OwnerOf(o)
+			f.Fix = fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, o.Namespace, strings.ToLower(o.Kind), o.Name)
+			all = append(all, f)
+		}
+		return nil
+	})
 	return all, err
 }
 
@@ -256,7 +252,8 @@ func (c *cluster) expected() map[string]finding.Finding {
 		}
 	}
 	for _, other := range c.all {
-		for _, export := range other.exports {
+		for i := range other.exports {
+			export := &other.exports[i]
 			if scope, err := model.ListedScope(client.ObjectKeyFromObject(export), export, nil); err == nil && other != c && scope.Contains(c.id) {
 				expect(export.Namespace, export.Name)
 			}
@@ -268,15 +265,4 @@ func (c *cluster) expected() map[string]finding.Finding {
 		}
 	}
 	return all
-}
-
-// ownerOf names who made an object, as far as its metadata says so.
-func ownerOf(object metav1.Object) string {
-	by := object.GetLabels()["app.kubernetes.io/managed-by"]
-	for _, entry := range object.GetManagedFields() {
-		if entry.Subresource == "" {
-			by = cmp.Or(by, "field manager "+entry.Manager)
-		}
-	}
-	return cmp.Or(by, "somebody unknown")
 }

@@ -40,20 +40,14 @@ type options struct {
 // New gives the command diagnose.
 func New(env *command.Env) *cobra.Command {
 	var o options
-	cmd := &cobra.Command{
-		Use:               "diagnose [CONTEXT...]",
-		Short:             "Check clusters and what lies between them, and say how to fix what is wrong",
-		Long:              long,
-		Example:           "  kubectl comity diagnose a b\n  kubectl comity diagnose a b --pre\n  kubectl comity diagnose a b -o json",
-		ValidArgsFunction: env.CompleteContexts,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
-	}
+	cmd := env.Command("diagnose [CONTEXT...]", "Check clusters and what lies between them, and say how to fix what is wrong", long,
+		"  kubectl comity diagnose a b\n  kubectl comity diagnose a b --pre\n  kubectl comity diagnose a b -o json", o.run)
 	o.AddFlags(cmd)
 	cmd.Flags().BoolVar(&o.pre, "pre", false, "Check what the installation needs, before Comity is installed")
 	return cmd
 }
 
-func (o options) run(ctx context.Context, env *command.Env, contexts []string) error {
+func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	sites, err := agent.Sites(opening, env, contexts)
@@ -61,11 +55,7 @@ func (o options) run(ctx context.Context, env *command.Env, contexts []string) e
 		return err
 	}
 	report := Sites(ctx, sites, o.pre)
-	err = o.Print(env.Out, "Diagnosis", &report, func() { report.print(env) })
-	if err == nil && !report.Healthy {
-		err = command.Printed(command.ExitProblem)
-	}
-	return err
+	return o.Conclude(env.Out, "Diagnosis", &report, report.Healthy, func() { report.print(env) })
 }
 
 // Report is what -o prints, under kind Diagnosis.

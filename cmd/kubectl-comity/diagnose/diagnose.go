@@ -6,10 +6,10 @@ package diagnose
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
@@ -38,12 +38,12 @@ type cluster struct {
 	id        model.ClusterID
 	status    status.Report
 	peers     []v1alpha1.Peer
-	exports   []*mcsv1beta1.ServiceExport
+	exports   []mcsv1beta1.ServiceExport
 	server    server
 	serverErr error
 	ranges    join.Ranges
 	rangesErr error
-	readErr   error // of peers and exports
+	readErr   error // why some of them were not read
 	now       time.Time
 }
 
@@ -83,13 +83,7 @@ var checks = []check{
 	}},
 	{"zones of Nodes", "settings.md#annotations", member, zones},
 	{"NetworkPolicies", "troubleshooting.md#networkpolicy", member, func(ctx context.Context, c *cluster) ([]finding.Finding, error) {
-		known, contexts := networkpolicy.Known{}, c.Context
-		for _, other := range c.all {
-			if known[other.id] = other.ranges; other != c {
-				contexts += " " + other.Context
-			}
-		}
-		return networkpolicy.Check(ctx, c.Target, c.exports, c.peers, known, contexts)
+		return networkpolicy.Check(ctx, c.Target, c.exports, c.peers)
 	}},
 	{"names", "troubleshooting.md#not-imported", member, names},
 }
@@ -184,22 +178,9 @@ func (c *cluster) read(ctx context.Context, pre bool) {
 	if pre {
 		return
 	}
-	var peers v1alpha1.PeerList
-	err := servedOnly(c.Target.Client.List(ctx, &peers))
-	c.peers = peers.Items
-	c.readErr = cmp.Or(err, servedOnly(join.Each(ctx, c.Target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
-		c.exports = append(c.exports, e)
-		return nil
-	})))
-	c.status = status.Reader{}.Read(ctx, []*agent.Site{c.Site})
-}
-
-// servedOnly is err, but for a kind that is not served, which the check of the definitions finds.
-func servedOnly(err error) error {
-	if meta.IsNoMatchError(err) {
-		return nil
-	}
-	return err
+	var objects []status.Objects
+	c.status, objects = status.Reader{}.Read(ctx, []*agent.Site{c.Site})
+	c.peers, c.exports, c.readErr = objects[0].Peers, objects[0].Exports, objects[0].Err
 }
 
 // acceptedRanges takes, where a cluster does not say its Pod ranges, those that another one
@@ -217,21 +198,19 @@ func (c *cluster) acceptedRanges() {
 
 // peerOf is the diagnosed cluster of a Peer; nil if there is none.
 func (c *cluster) peerOf(name string) *cluster {
-	for _, other := range c.all {
-		if string(other.Agent.ID) == name {
-			return other
-		}
+	if at := slices.IndexFunc(c.all, func(other *cluster) bool { return string(other.Agent.ID) == name }); at >= 0 {
+		return c.all[at]
 	}
 	return nil
 }
 
-// joinAgain is the command that joins the cluster and one of its peers.
-func (c *cluster) joinAgain(peer string, flags ...string) string {
-	context := "CONTEXT-OF-" + peer
+// fix is a text of package finding for the cluster and one of its peers.
+func (c *cluster) fix(text, peer string) string {
+	from := "CONTEXT-OF-" + peer
 	if other := c.peerOf(peer); other != nil {
-		context = other.Context
+		from = other.Context
 	}
-	return strings.Join(append([]string{"kubectl comity join", c.Context, context}, flags...), " ")
+	return strings.NewReplacer("{from}", from, "{to}", c.Context, "{a}", peer).Replace(text)
 }
 
 // kubectl is a command for the cluster, in Comity's namespace.

@@ -185,17 +185,16 @@ func TestWhichVersionOfKubernetesIsTooOld(t *testing.T) {
 
 func TestWhatFixesAPeer(t *testing.T) {
 	for _, test := range []struct{ message, reason, fix string }{
-		{"Connected is False (Unauthorized): refused", "Unauthorized", "kubectl comity join x y"},
-		{"Connected is False (Lost)", "Lost", "kubectl --context y -n comity-system get pods -l app.kubernetes.io/name=comity"},
-		{"Connected is Unknown (Stale)", "Stale", "kubectl --context y -n comity-system get pods -l app.kubernetes.io/name=comity"},
-		{"Connected is False (Unreachable): timeout", "Unreachable", "kubectl comity join x y --server b=https://HOST:PORT"},
-		{"Accepted is False (ClusterIDReused): x", "ClusterIDReused", "kubectl comity join x y --replace"},
+		{"Connected is False (Unauthorized): refused", "Unauthorized", "kubectl comity join y x"},
+		{"Connected is False (Lost)", "Lost", "start the agent of cluster b: kubectl --context y get pods -A -l app.kubernetes.io/name=comity"},
+		{"Connected is False (Unreachable): timeout", "Unreachable", "if the API server of cluster b has moved: kubectl comity join y x --server b=https://HOST:PORT; otherwise who owns the network"},
+		{"Accepted is False (ClusterIDReused): x", "ClusterIDReused", "kubectl comity join y x --replace"},
 		{"Complete is False (Missing): 3 exports; kubectl comity confirm missing b", "Missing", "follow the message"},
 		{"there is no Peer; run kubectl comity leave --id b x", "", "follow the message"},
 		{"WithinLimits is False (LimitExceeded)", "LimitExceeded", "who owns cluster b changes what it publishes, or runs the same version of Comity"},
 	} {
 		c := clusterset("a", "b")[0]
-		c.status.Problems = []status.Problem{{Object: "agent"}, {Object: "peer b", Message: test.message, Reason: test.reason}}
+		c.status.Problems = []finding.Finding{{Object: "agent"}, {Object: "Peer b", Message: test.message, Reason: test.reason}}
 		found, _ := connections(context.Background(), c)
 		want := []finding.Finding{{Object: "Peer b", Reason: test.reason, Message: test.message, Fix: test.fix}}
 		if diff := cmp.Diff(want, found); diff != "" {

@@ -33,8 +33,9 @@ const (
 type Finding struct {
 	Severity Severity `json:"severity"`
 	// Check is what was checked, in a few words: "CoreDNS version".
-	Check string `json:"check"`
-	// Cluster is the context of the kubeconfig; empty if no single cluster is at fault.
+	Check string `json:"check,omitempty"`
+	// Cluster is the context of the kubeconfig; empty if no single cluster is at fault. It has
+	// several, separated by commas, where these have the same problem with one peer.
 	Cluster string `json:"cluster,omitempty"`
 	// Object is kind, namespace and name of the object at fault: "ServiceExport shop/web".
 	Object string `json:"object,omitempty"`
@@ -42,6 +43,8 @@ type Finding struct {
 	Reason string `json:"reason,omitempty"`
 	// Message says what was found and what was expected.
 	Message string `json:"message,omitempty"`
+	// Affects is on how many other objects it shows: exports, imports and Peers.
+	Affects int `json:"affects,omitempty"`
 	// Since is when the state began, if the cluster records it.
 	Since *metav1.Time `json:"since,omitempty"`
 	// Fix is the command that fixes it, or names the object and who owns it.
@@ -67,4 +70,62 @@ func Condition(kind, conditionType, reason string) string {
 	}
 	reason, _, _ = strings.Cut(reason, ",")
 	return Docs(page + strings.ToLower(kind+"-"+conditionType+"-"+reason))
+}
+
+// Fix is what to do about a reason that has a fix of its own; empty for others. In the text,
+// {a} is the id of a cluster that exports and {b} of one that imports, {from} and {to} are
+// their contexts, {here} is the context of the cluster at fault, {agent} Comity's namespace
+// there, and {ns} and {name} are those of the Service.
+func Fix(reason string) string { return fixes[reason] }
+
+const (
+	// FixJoin is what fixes most that is wrong with a Peer.
+	FixJoin      = "kubectl comity join {from} {to}"
+	logs         = "kubectl --context {here} -n {agent} logs -l app.kubernetes.io/name=comity"
+	policies     = "do what the message says, or ask who owns the policy: kubectl --context {here} get exportpolicies -o yaml"
+	startAgent   = "start the agent of cluster {a}: kubectl --context {from} get pods -A -l app.kubernetes.io/name=comity"
+	exportAgain  = "the owner exports the Service again in cluster {a}"
+	confirmed    = "kubectl comity confirm takeover {ns}/{name} --from {a} --context {to}"
+	otherVersion = "who owns cluster {a} changes what it publishes, or runs the same version of Comity"
+)
+
+var fixes = map[string]string{
+	"NotInstalled": "install Comity in the cluster",
+	"NoService":    "the owner creates the Service, or deletes the ServiceExport",
+	"NoExport": `echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"{ns}","name":"{name}"}}' | ` +
+		"kubectl --context {from} create -f -",
+	"ClustersExcluded": policies,
+	"UnknownCluster":   FixJoin,
+	"NotPublished":     FixJoin,
+
+	"ClusterIDReused":  FixJoin + " --replace",
+	"Unreachable":      "if the API server of cluster {a} has moved: " + FixJoin + " --server {a}=https://HOST:PORT; otherwise who owns the network",
+	"HeartbeatMissing": startAgent,
+	"Lost":             startAgent,
+	"InvalidRecord":    otherVersion,
+	"LimitExceeded":    otherVersion,
+
+	"NotRead":              FixJoin,
+	"Missing":              FixJoin,
+	"SliceMissing":         FixJoin,
+	"Ended":                exportAgain,
+	"Suspended":            exportAgain,
+	"Pending":              logs,
+	"NotListed":            logs,
+	"NamespaceMissing":     "kubectl --context {to} create namespace {ns}",
+	"NamespaceNotAccepted": `kubectl --context {to} patch peer {a} --type=json -p '[{"op":"add","path":"/spec/acceptedNamespaces/-","value":"{ns}"}]'`,
+	"NamespaceMismatch":    "the owners give both namespaces the same identity: kubectl --context {to} label namespace {ns} --overwrite comity.dev/identity=VALUE",
+	"PolicyDenied":         policies,
+	"NotEvaluated":         policies,
+	"ForeignImport":        "kubectl --context {to} -n {ns} delete serviceimport {name}",
+	"NameTaken":            "the owner renames or deletes the object that the message names: kubectl --context {to} -n {ns} get services,endpointslices",
+	"AddressOverlap":       "no command: who owns the address ranges gives one of the clusters others",
+	"AddressNotAccepted":   "if the addresses are right, add their range: kubectl --context {to} edit peer {a}",
+	"Refused":              "who owns the quota or policy that refuses it: kubectl --context {to} -n {ns} get events",
+	"Frozen":               confirmed,
+	"TakeoverHeld":         confirmed,
+	"Withdrawn":            "bring cluster {a} back",
+
+	"PortClosed": "nothing listens on the port: the owner of the Service in cluster {a} corrects targetPort",
+	"NotRouted":  "no command: who owns the network corrects routes, address ranges or a packet filter between the nodes of clusters {a} and {b}, or a NetworkPolicy on egress in {b}",
 }

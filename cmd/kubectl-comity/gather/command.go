@@ -9,15 +9,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/diagnose"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const long = `Write one archive for a bug report. For each cluster it has the objects of Comity and
@@ -52,14 +62,9 @@ type Cluster struct {
 // New gives the command gather.
 func New(env *command.Env) *cobra.Command {
 	var file string
-	cmd := &cobra.Command{
-		Use:               "gather [CONTEXT...]",
-		Short:             "Write one archive with what a bug report needs",
-		Long:              long,
-		Example:           "  kubectl comity gather a b\n  kubectl comity gather a b --file report.tar.gz",
-		ValidArgsFunction: env.CompleteContexts,
-		RunE:              func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), env, args, file) },
-	}
+	cmd := env.Command("gather [CONTEXT...]", "Write one archive with what a bug report needs", long,
+		"  kubectl comity gather a b\n  kubectl comity gather a b --file report.tar.gz",
+		func(ctx context.Context, env *command.Env, args []string) error { return run(ctx, env, args, file) })
 	cmd.Flags().StringVar(&file, "file", "", "The archive, which must not exist (comity-gather-TIME.tar.gz without the flag)")
 	return cmd
 }
@@ -79,10 +84,11 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	}
 	a := newArchive(file, root, now)
 	command.InParallel(sites, func(i int, site *agent.Site) { report.Clusters[i] = read(ctx, site, a) })
+	found, _ := status.Reader{}.Read(ctx, sites)
 	contents, err := yaml.Marshal(report)
 	err = errors.Join(err,
 		a.add(contents, "contents.yaml"),
-		a.addYAML(status.Reader{}.Read(ctx, sites), "status.yaml"),
+		a.addYAML(found, "status.yaml"),
 		a.addYAML(diagnose.Sites(ctx, sites, false), "diagnose.yaml"),
 		a.tar.Close(), a.gzip.Close(), file.Close(), ctx.Err(),
 	)
@@ -91,4 +97,148 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	}
 	env.Printf("%s# No content of a Secret is in the archive. Names, labels and addresses are: read it before you publish it.\n", contents)
 	return nil
+}
+
+// What is read of one cluster is bounded in time and size. Of one kind maxObjects are taken;
+// of a log, the last lines.
+const (
+	clusterTimeout           = 3 * time.Minute
+	maxBytes                 = 256 << 20
+	maxObjects               = 5000
+	maxLogLines, maxLogBytes = 20_000, 8 << 20
+)
+
+var errMore = errors.New("there are more objects than are taken of one kind")
+
+// source is a folder of the archive: kinds, and which of their objects are taken.
+type source struct {
+	folder, version, kinds string
+	labels, fields         string
+	namespace              string
+	names                  []string
+	// own is true for what is taken of Comity's namespace only.
+	own bool
+}
+
+var dnsNames = []string{"coredns", "coredns-custom", "kube-dns", "node-local-dns"}
+
+var sources = []source{
+	{folder: "comity", version: "exchange.comity.dev/v1alpha1", kinds: "Peer MemberRecord ExportRecord ImportRecord NamespaceRecord"},
+	{folder: "comity", version: "policy.comity.dev/v1alpha1", kinds: "ExportPolicy"},
+	{folder: "comity", version: "multicluster.x-k8s.io/v1beta1", kinds: "ServiceExport ServiceImport"},
+	{folder: "comity", version: "about.k8s.io/v1alpha1", kinds: "ClusterProperty"},
+	{folder: "comity", version: "v1", kinds: "Event", fields: "reportingComponent=" + model.FieldOwner},
+	{folder: "derived", version: "v1", kinds: "Service", labels: model.LabelServiceName},
+	{folder: "derived", version: "discovery.k8s.io/v1", kinds: "EndpointSlice", labels: model.LabelServiceName},
+	{folder: "exchange", version: "discovery.k8s.io/v1", kinds: "EndpointSlice", labels: model.LabelExportName},
+	{folder: "exchange", version: "v1", kinds: "Namespace", labels: model.LabelExchangeFrom},
+	{folder: "admission", version: "admissionregistration.k8s.io/v1", labels: agent.NameLabel,
+		kinds: "ValidatingWebhookConfiguration MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding"},
+	{folder: "dns", version: "v1", kinds: "ConfigMap", namespace: metav1.NamespaceSystem, names: dnsNames},
+	{folder: "dns", version: "apps/v1", kinds: "Deployment DaemonSet", namespace: metav1.NamespaceSystem, names: dnsNames},
+	{folder: "nodes", version: "v1", kinds: "Node"},
+	{folder: "agent", version: "apps/v1", kinds: "Deployment", own: true},
+	{folder: "agent", version: "v1", kinds: "Pod Service Event Secret", own: true},
+	{folder: "agent", version: "batch/v1", kinds: "Job", own: true},
+	{folder: "agent", version: "coordination.k8s.io/v1", kinds: "Lease", own: true},
+}
+
+// reader takes what is to be known of one cluster.
+type reader struct {
+	Cluster
+	archive *archive
+	target  *command.Target
+	bytes   int
+}
+
+// read takes everything of a cluster. What cannot be read is noted.
+func read(ctx context.Context, site *agent.Site, a *archive) Cluster {
+	r := reader{Cluster{site.Context, map[string]int{}, map[string]string{}}, a, site.Target, 0}
+	if site.Err != nil {
+		r.missing("agent", site.Err)
+	}
+	if site.Target == nil {
+		return r.Cluster
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	for _, s := range sources {
+		if s.own {
+			s.namespace = site.Agent.Namespace
+		}
+		if s.own && s.namespace == "" {
+			continue
+		}
+		for kind := range strings.FieldsSeq(s.kinds) {
+			r.objects(ctx, s, kind)
+		}
+	}
+	if site.Agent.Namespace != "" {
+		r.logs(ctx, site.Agent.Namespace)
+	}
+	return r.Cluster
+}
+
+// objects takes those of one kind; the first of them if not all can be read.
+func (r *reader) objects(ctx context.Context, s source, kind string) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(s.version, kind+"List"))
+	err := r.target.Client.List(ctx, list, &client.ListOptions{Namespace: s.namespace, Limit: maxObjects, Raw: &metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}})
+	if err == nil && list.GetContinue() != "" {
+		err = errMore
+	}
+	var taken []*unstructured.Unstructured
+	for i := range list.Items {
+		if object := &list.Items[i]; len(s.names) == 0 || slices.Contains(s.names, object.GetName()) {
+			redact(object)
+			taken = append(taken, object)
+		}
+	}
+	if err != nil {
+		r.missing(s.folder+"/"+kind, err)
+	}
+	if len(taken) > 0 {
+		content, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": taken})
+		r.took(content, err, len(taken), s.folder, kind+".yaml")
+	}
+}
+
+// logs takes the logs of each container of Comity, also that of the one before its last restart.
+func (r *reader) logs(ctx context.Context, namespace string) {
+	var pods corev1.PodList
+	api, err := kubernetes.NewForConfig(r.target.REST)
+	if err = errors.Join(err, r.target.Client.List(ctx, &pods, client.InNamespace(namespace))); err != nil {
+		r.missing("logs", err)
+		return
+	}
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			for _, previous := range []bool{false, true}[:min(1+c.RestartCount, 2)] {
+				content, err := api.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+					Container: c.Name, Previous: previous, Timestamps: true, TailLines: ptr.To[int64](maxLogLines), LimitBytes: ptr.To[int64](maxLogBytes),
+				}).DoRaw(ctx)
+				name := map[bool]string{false: ".log", true: ".previous.log"}[previous]
+				r.took(content, err, 0, "logs", pod.Name+"."+c.Name+name)
+			}
+		}
+	}
+}
+
+// took adds a file, or notes why it is missing.
+func (r *reader) took(content []byte, err error, objects int, folder, name string) {
+	if r.bytes += len(content); err == nil && r.bytes > maxBytes {
+		err = fmt.Errorf("more than %d MiB of this cluster", maxBytes>>20)
+	}
+	if err == nil {
+		err = r.archive.add(content, "cluster-"+r.Context, folder, name)
+	}
+	if err != nil {
+		r.missing(folder+"/"+name, err)
+		return
+	}
+	r.Taken[folder+"/"+name] = objects
+}
+
+func (r *reader) missing(name string, err error) {
+	r.NotTaken[name] = strings.TrimPrefix(err.Error(), fmt.Sprintf("context %q: ", r.Context))
 }

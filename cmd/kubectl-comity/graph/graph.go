@@ -32,15 +32,14 @@ type Graph struct {
 type Edge struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Read is true if the imports of To were read: without, it is what From publishes.
-	Read bool `json:"read"`
 	// Services are the problems of each: the state of a source that is not published,
-	// NotImported, Conflict, Frozen and TakeoverHeld.
+	// NotImported, Conflict, Frozen, TakeoverHeld, and LaterTier of an import whose first tier
+	// does not serve.
 	Services map[string][]string `json:"services"`
 }
 
-// build makes the graph of what the status and views say.
-func build(report status.Report, views []view) Graph {
+// build makes the graph of what the status and the objects say.
+func build(report status.Report, all []status.Objects) Graph {
 	g := Graph{Clusters: map[string][]string{}, read: map[string]bool{}, conflicts: map[string]bool{}, pairs: map[[2]string]*Edge{}}
 	for _, c := range report.Clusters {
 		if c.State == status.Hub {
@@ -61,15 +60,15 @@ func build(report status.Report, views []view) Graph {
 			g.conflicts[s.Namespace+"/"+s.Name] = true
 		}
 	}
-	for _, v := range views {
-		g.read[v.id] = true
-		for i := range v.imports {
-			g.addImport(v.id, &v.imports[i])
+	for _, objects := range all {
+		g.read[objects.ID] = objects.Err == nil
+		for i := range objects.Imports {
+			g.addImport(objects.ID, &objects.Imports[i])
 		}
 	}
-	for _, v := range views {
-		for _, p := range v.published {
-			g.addPublished(p)
+	for _, objects := range all {
+		for _, r := range objects.Published {
+			g.addPublished(r)
 		}
 	}
 	g.Edges = slices.SortedFunc(maps.Values(g.pairs), func(a, b *Edge) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
@@ -87,7 +86,7 @@ func (g *Graph) add(from, to, service string, problems ...string) {
 	if g.pairs[pair] == nil {
 		g.node(from)
 		g.node(to)
-		g.pairs[pair] = &Edge{from, to, g.read[to], map[string][]string{}}
+		g.pairs[pair] = &Edge{from, to, map[string][]string{}}
 	}
 	if g.conflicts[service] {
 		problems = append(problems, condition.TypeConflict)
@@ -105,7 +104,7 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 			list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: model.ClusterID(c.Cluster)}, Absent: model.SourcePublished})
 		}
 	}
-	waiting := confirm.Waiting(i)
+	waiting, available := confirm.Waiting(i), meta.FindStatusCondition(i.Status.Conditions, condition.TypeAvailable)
 	for at, entry := range list.Entries {
 		var problems []string
 		if entry.Absent != model.SourcePublished {
@@ -113,6 +112,9 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 		}
 		if at == 0 && meta.IsStatusConditionTrue(i.Status.Conditions, condition.TypeFrozen) {
 			problems = append(problems, condition.TypeFrozen)
+		}
+		if available != nil && available.Reason == condition.ReasonLaterTier {
+			problems = append(problems, available.Reason)
 		}
 		if _, waits := waiting[entry.Cluster]; waits {
 			problems = append(problems, condition.TypeTakeoverHeld)
@@ -123,17 +125,17 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// addPublished adds an export, to all members if it is for all. One that a cluster was
-// found not to import has that as its problem.
-func (g *Graph) addPublished(p published) {
+// addPublished adds an export, to all members if it is for all. One that a cluster that was
+// read does not import has that as its problem.
+func (g *Graph) addPublished(r confirm.Record) {
 	for _, to := range slices.Sorted(maps.Keys(g.Clusters)) {
-		if to == p.from || p.to != "" && p.to != to {
+		if r.Spec.Withdrawn || to == string(r.From) || r.To != "" && string(r.To) != to {
 			continue
 		}
+		var problems []string
 		if g.read[to] {
-			g.add(p.from, to, p.service, "NotImported")
-		} else {
-			g.add(p.from, to, p.service)
+			problems = []string{"NotImported"}
 		}
+		g.add(string(r.From), to, r.Service().String(), problems...)
 	}
 }

@@ -5,6 +5,7 @@ package graph
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -16,7 +17,10 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	"github.com/comity-mcs/comity/status/condition"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -47,8 +51,14 @@ func cluster(id string, state status.State, peers ...status.Peer) status.Cluster
 
 func connected(id string) status.Peer { return status.Peer{ID: id, State: status.Connected} }
 
+// published is a record of a of an export in namespace shop.
+func published(name string, to model.ClusterID) confirm.Record {
+	record := &exchangev1alpha1.ExportRecord{Spec: exchangev1alpha1.ExportRecordSpec{Service: exchangev1alpha1.ServiceReference{Namespace: "shop", Name: name}}}
+	return confirm.Record{From: "a", To: to, ExportRecord: record}
+}
+
 // clusterset has three members, of which c is lost and not read.
-func clusterset() (status.Report, []view) {
+func clusterset() (status.Report, []status.Objects) {
 	report := status.Report{
 		Clusters: []status.Cluster{
 			cluster("a", status.Running, connected("b"), status.Peer{ID: "c", State: status.Lost}),
@@ -60,24 +70,24 @@ func clusterset() (status.Report, []view) {
 			{Kind: "ServiceExport", Cluster: "a", Namespace: "shop", Name: "web", Conditions: []metav1.Condition{{Type: "Conflict", Status: metav1.ConditionFalse}}},
 		},
 	}
-	return report, []view{
+	return report, []status.Objects{
 		{
-			id: "a",
-			imports: []mcsv1beta1.ServiceImport{
+			ID: "a",
+			Imports: []mcsv1beta1.ServiceImport{
 				imported("shop/db", []string{"Frozen"}, source{"c", model.SourcePublished}, source{"a", model.SourcePublished}),
 			},
-			published: []published{{"shop/web", "a", ""}, {"shop/cart", "a", ""}, {"shop/mail", "a", ""}, {"shop/pay", "a", "b"}, {"shop/queue", "a", "b"}},
+			Published: []confirm.Record{published("web", ""), published("cart", ""), published("mail", ""), published("pay", "b"), published("queue", "b")},
 		},
 		{
-			id: "b",
-			imports: []mcsv1beta1.ServiceImport{
+			ID: "b",
+			Imports: []mcsv1beta1.ServiceImport{
 				imported("shop/web", nil, source{"a", model.SourcePublished}),
 				imported("shop/cart", []string{"TakeoverHeld"}, source{"c", model.SourceMissing}, source{"a", model.SourcePublished}),
 				imported("shop/mail", nil, source{"a", model.SourcePublished}),
 				imported("shop/pay", nil, source{"a", model.SourcePublished}, source{"b", model.SourcePublished}),
 			},
 		},
-		{}, // of a cluster that does not answer
+		{ID: "c", Err: errors.New("no answer")}, // of a cluster that does not answer
 	}
 }
 
@@ -86,10 +96,10 @@ func TestBuild(t *testing.T) {
 	want := Graph{
 		Clusters: map[string][]string{"a": nil, "b": {"Degraded"}, "c": {"Lost in a", "Lost in b"}},
 		Edges: []*Edge{
-			{"a", "b", true, map[string][]string{"shop/cart": {"TakeoverHeld", "Conflict"}, "shop/mail": {}, "shop/pay": {}, "shop/queue": {"NotImported"}, "shop/web": {}}},
-			{"a", "c", false, map[string][]string{"shop/cart": {"Conflict"}, "shop/mail": {}, "shop/web": {}}},
-			{"c", "a", true, map[string][]string{"shop/db": {"Frozen"}}},
-			{"c", "b", true, map[string][]string{"shop/cart": {"Missing", "Conflict"}}},
+			{"a", "b", map[string][]string{"shop/cart": {"TakeoverHeld", "Conflict"}, "shop/mail": {}, "shop/pay": {}, "shop/queue": {"NotImported"}, "shop/web": {}}},
+			{"a", "c", map[string][]string{"shop/cart": {"Conflict"}, "shop/mail": {}, "shop/web": {}}},
+			{"c", "a", map[string][]string{"shop/db": {"Frozen"}}},
+			{"c", "b", map[string][]string{"shop/cart": {"Missing", "Conflict"}}},
 		},
 	}
 	got := build(report, views)
@@ -100,8 +110,17 @@ func TestBuild(t *testing.T) {
 
 func TestImportsOfAnotherImplementation(t *testing.T) {
 	i := mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Status: mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "a"}, {Cluster: "b"}}}}
-	got := build(status.Report{Clusters: []status.Cluster{{Context: "b", State: status.NotInstalled}}}, []view{{id: "b", imports: []mcsv1beta1.ServiceImport{i}}})
-	if diff := cmp.Diff([]*Edge{{"a", "b", true, map[string][]string{"shop/web": {}}}}, got.Edges); diff != "" {
+	got := build(status.Report{Clusters: []status.Cluster{{Context: "b", State: status.NotInstalled}}}, []status.Objects{{ID: "b", Imports: []mcsv1beta1.ServiceImport{i}}})
+	if diff := cmp.Diff([]*Edge{{"a", "b", map[string][]string{"shop/web": {}}}}, got.Edges); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAnImportThatALaterTierServesIsMarked(t *testing.T) {
+	i := imported("shop/web", []string{"Available"}, source{"a", model.SourcePublished})
+	i.Status.Conditions[0].Reason = condition.ReasonLaterTier
+	got := build(status.Report{}, []status.Objects{{ID: "b", Imports: []mcsv1beta1.ServiceImport{i}}})
+	if diff := cmp.Diff([]*Edge{{"a", "b", map[string][]string{"shop/web": {"LaterTier"}}}}, got.Edges); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -116,8 +135,8 @@ func TestTheOrderOfWhatWasReadDoesNotMatter(t *testing.T) {
 			report.Clusters[i], report.Clusters[j] = report.Clusters[j], report.Clusters[i]
 		})
 		for _, v := range views {
-			rand.Shuffle(len(v.imports), func(i, j int) { v.imports[i], v.imports[j] = v.imports[j], v.imports[i] })
-			rand.Shuffle(len(v.published), func(i, j int) { v.published[i], v.published[j] = v.published[j], v.published[i] })
+			rand.Shuffle(len(v.Imports), func(i, j int) { v.Imports[i], v.Imports[j] = v.Imports[j], v.Imports[i] })
+			rand.Shuffle(len(v.Published), func(i, j int) { v.Published[i], v.Published[j] = v.Published[j], v.Published[i] })
 		}
 		again := build(report, views)
 		if again.write(dot) != first.write(dot) || again.write(mermaid) != first.write(mermaid) {
@@ -175,14 +194,14 @@ Cluster c: Lost in a, Lost in b
 func TestNamesAreEscaped(t *testing.T) {
 	g := Graph{
 		Clusters: map[string][]string{`a"];x`: {`b\"`}, "kubernetes-admin@b": nil},
-		Edges:    []*Edge{{`a"];x`, "kubernetes-admin@b", false, map[string][]string{"n/<b>`|": {}, "ä\n": {}}}},
+		Edges:    []*Edge{{`a"];x`, "kubernetes-admin@b", map[string][]string{"n/<b>`|": {}, "ä\n": {}}}},
 	}
 	const wantDOT = `digraph clusterset {
   rankdir=LR;
   node [shape=box];
   c0 [label="a\"];x\nb\\\"", color=red];
   c1 [label="kubernetes-admin@b"];
-  c0 -> c1 [label="n/<b>` + "`|" + `\nä\n", style=dashed];
+  c0 -> c1 [label="n/<b>` + "`|" + `\nä\n"];
 }
 `
 	if diff := cmp.Diff(wantDOT, g.write(dot)); diff != "" {
@@ -192,7 +211,7 @@ func TestNamesAreEscaped(t *testing.T) {
   classDef bad stroke:red
   c0["a#34;#93;#59;x<br/>b#92;#34;"]:::bad
   c1["kubernetes-admin#64;b"]
-  c0 -.->|"n/#60;b#62;#96;#124;<br/>#228;#10;"| c1
+  c0 -->|"n/#60;b#62;#96;#124;<br/>#228;#10;"| c1
 `
 	if diff := cmp.Diff(wantMermaid, g.write(mermaid)); diff != "" {
 		t.Error(diff)

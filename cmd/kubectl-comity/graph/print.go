@@ -16,22 +16,12 @@ import (
 // most is how many Services an edge names.
 const most = 3
 
-// Ways to draw an edge.
-const (
-	plain = iota
-	bad   // a Service of it has a problem
-	unread
-)
-
-// show gives the Services of an edge, first those with problems, and how to draw it.
-func (e *Edge) show() (lines []string, style int) {
-	if !e.Read {
-		style = unread
-	}
+// show gives the Services of an edge, first those with problems, and whether there are any.
+func (e *Edge) show() (lines []string, isBad bool) {
 	var good []string
 	for _, name := range slices.Sorted(maps.Keys(e.Services)) {
 		if problems := e.Services[name]; len(problems) > 0 {
-			lines, style = append(lines, name+" ("+strings.Join(problems, ", ")+")"), bad
+			lines, isBad = append(lines, name+" ("+strings.Join(problems, ", ")+")"), true
 		} else {
 			good = append(good, name)
 		}
@@ -40,16 +30,13 @@ func (e *Edge) show() (lines []string, style int) {
 	if more := len(lines) - most; more > 0 {
 		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
 	}
-	return lines, style
+	return lines, isBad
 }
 
 func (g Graph) print(env *command.Env) {
 	table := command.NewTable(env.Out, "FROM", "TO", "COUNT", "SERVICES")
 	for _, e := range g.Edges {
-		lines, style := e.show()
-		if style == unread {
-			lines = append(lines, e.To+" was not read")
-		}
+		lines, _ := e.show()
 		table.Row(e.From, e.To, len(e.Services), strings.Join(lines, ", "))
 	}
 	table.Flush()
@@ -60,25 +47,24 @@ func (g Graph) print(env *command.Env) {
 	}
 }
 
-// language is how a graph is written. A node has a name and a label; one with problems is
-// drawn in another way. An edge has two names and a label.
+// language is how a graph is written. A node has a name and a label, and an edge two names
+// and a label; one with problems is drawn in another way.
 type language struct {
-	head, tail, node, badNode string
-	edges                     [3]string // by style
-	quote                     func(lines []string) string
+	head, tail, node, badNode, edge, badEdge string
+	quote                                    func(lines []string) string
 }
 
 var (
 	dot = language{
 		head: "digraph clusterset {\n  rankdir=LR;\n  node [shape=box];\n", tail: "}\n",
 		node: "  %s [label=%s];\n", badNode: "  %s [label=%s, color=red];\n",
-		edges: [...]string{"  %s -> %s [label=%s];\n", "  %s -> %s [label=%s, color=red];\n", "  %s -> %s [label=%s, style=dashed];\n"},
+		edge: "  %s -> %s [label=%s];\n", badEdge: "  %s -> %s [label=%s, color=red];\n",
 		quote: func(lines []string) string { return `"` + inDOT.Replace(strings.Join(lines, "\n")) + `"` },
 	}
 	mermaid = language{
 		head: "flowchart LR\n  classDef bad stroke:red\n",
 		node: "  %s[%s]\n", badNode: "  %s[%s]:::bad\n",
-		edges: [...]string{"  %s -->|%[3]s| %[2]s\n", "  %s ==>|%[3]s| %[2]s\n", "  %s -.->|%[3]s| %[2]s\n"},
+		edge: "  %s -->|%[3]s| %[2]s\n", badEdge: "  %s ==>|%[3]s| %[2]s\n",
 		quote: func(lines []string) string {
 			escaped := make([]string, len(lines))
 			for i, line := range lines {
@@ -106,8 +92,12 @@ func (g Graph) write(l language) string {
 		_, _ = fmt.Fprintf(&out, format, names[id], l.quote(append([]string{id}, problems...)))
 	}
 	for _, e := range g.Edges {
-		lines, style := e.show()
-		_, _ = fmt.Fprintf(&out, l.edges[style], names[e.From], names[e.To], l.quote(lines))
+		lines, isBad := e.show()
+		format := l.edge
+		if isBad {
+			format = l.badEdge
+		}
+		_, _ = fmt.Fprintf(&out, format, names[e.From], names[e.To], l.quote(lines))
 	}
 	return out.String() + l.tail
 }

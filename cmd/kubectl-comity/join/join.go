@@ -6,14 +6,21 @@ package join
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const joinLong = `Make the clusters of the given contexts members of one clusterset.
@@ -42,7 +49,6 @@ const joinExample = `  # Make a mesh of three clusters.
 
 // options are the flags of join and rotate.
 type options struct {
-	env              *command.Env
 	output           command.Output
 	hub              string
 	values           perCluster
@@ -53,13 +59,8 @@ type options struct {
 
 // NewJoin is the command join. probe is agent.Probe, save in tests.
 func NewJoin(env *command.Env, probe Prober) *cobra.Command {
-	o := &options{env: env, probe: probe}
-	cmd := &cobra.Command{
-		Use:     "join CONTEXT CONTEXT...",
-		Short:   "Make clusters members of one clusterset",
-		Long:    joinLong,
-		Example: joinExample,
-	}
+	o := &options{probe: probe}
+	cmd := env.Command("join CONTEXT CONTEXT...", "Make clusters members of one clusterset", joinLong, joinExample, o.run)
 	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
 	cmd.Flags().Lookup("output").Usage = "Output format of the objects that --dry-run prints, without credentials: json or yaml; annotation " + join.AnnotationCluster + " names the cluster of each"
@@ -69,8 +70,7 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 
 // addFlags registers what join and rotate share.
 func (o *options) addFlags(cmd *cobra.Command) {
-	cmd.ValidArgsFunction, cmd.Args = o.env.CompleteContexts, cobra.MinimumNArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) }
+	cmd.Args = cobra.MinimumNArgs(1)
 	o.values = perCluster{}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.how.DryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
@@ -86,31 +86,36 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")
 }
 
-func (o *options) run(ctx context.Context, contexts []string) error {
+func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
 	if len(contexts) < 2 && o.hub == "" {
 		return errors.New("one context is given; expected at least two clusters to join, as in kubectl comity join a b")
 	}
 	if o.output.Structured() && !o.how.DryRun {
 		return errors.New("-o prints what join would apply; expected --dry-run with it")
 	}
-	sites, err := o.open(ctx, contexts)
+	sites, err := o.open(ctx, env, contexts)
 	if err != nil {
 		return err
 	}
-	report := newReport(o.env, o.output)
-	prepared, err := o.prepare(ctx, sites, report)
+	report := newReport(env, o.output)
+	hub, err := openHub(ctx, env, o.hub)
+	if err != nil {
+		return err
+	}
+	clusters := clustersOf(sites)
+	if err := o.values.apply(clusters, hub); err != nil {
+		return err
+	}
+	o.how.Progress, o.how.ReadOnly = report.step, o.output.Structured()
+	prepared, err := join.Prepare(ctx, hub, clusters, o.how)
 	if err != nil {
 		return err
 	}
 	if o.output.Structured() {
-		objects, err := prepared.Objects()
-		if err != nil {
-			return err
-		}
-		return o.output.PrintObjects(o.env.Out, objects)
+		return o.output.PrintObjects(env.Out, prepared.Objects())
 	}
 	if !o.skipReachability {
-		if err := (reach{env: o.env, prepared: prepared, sites: sites, probe: o.probe}).run(ctx); err != nil {
+		if err := (reach{env: env, prepared: prepared, sites: sites, probe: o.probe}).run(ctx); err != nil {
 			return err
 		}
 	}
@@ -128,8 +133,8 @@ func (o *options) run(ctx context.Context, contexts []string) error {
 }
 
 // open finds the agents, and checks that they can be one clusterset.
-func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, error) {
-	sites, err := agent.Sites(ctx, o.env, contexts)
+func (o *options) open(ctx context.Context, env *command.Env, contexts []string) ([]*agent.Site, error) {
+	sites, err := agent.Sites(ctx, env, contexts)
 	if err != nil {
 		return nil, err
 	}
@@ -137,23 +142,9 @@ func (o *options) open(ctx context.Context, contexts []string) ([]*agent.Site, e
 		return nil, err
 	}
 	if skew := agent.Skew(command.Version, sites); skew != "" {
-		o.env.Warnf("%s", skew)
+		env.Warnf("%s", skew)
 	}
 	return sites, nil
-}
-
-// prepare makes every check but those from inside the clusters.
-func (o *options) prepare(ctx context.Context, sites []*agent.Site, r *report) (*join.Prepared, error) {
-	hub, err := openHub(ctx, o.env, o.hub)
-	if err != nil {
-		return nil, err
-	}
-	clusters := clustersOf(sites)
-	if err := o.values.apply(clusters, hub); err != nil {
-		return nil, err
-	}
-	o.how.Progress, o.how.ReadOnly = r.step, o.output.Structured()
-	return join.Prepare(ctx, hub, clusters, o.how)
 }
 
 const rotateLong = `Replace the credentials by which joined clusters read each other.
@@ -164,13 +155,63 @@ account is deleted and created again, and the API server refuses the old tokens 
 
 // NewRotate is the command rotate. probe is agent.Probe, save in tests.
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {
-	o := &options{env: env, probe: probe, how: join.Options{Rotate: true}}
-	cmd := &cobra.Command{
-		Use:     "rotate CONTEXT CONTEXT...",
-		Short:   "Replace the credentials of joined clusters and invalidate the old ones",
-		Long:    rotateLong,
-		Example: "  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c",
-	}
+	o := &options{probe: probe, how: join.Options{Rotate: true}}
+	cmd := env.Command("rotate CONTEXT CONTEXT...", "Replace the credentials of joined clusters and invalidate the old ones", rotateLong,
+		"  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c", o.run)
 	o.addFlags(cmd)
 	return cmd
+}
+
+// perCluster is what is given for clusters by id, such as --server a=https://….
+type perCluster map[string]*map[string]string
+
+func (v perCluster) addFlag(flags *pflag.FlagSet, name, usage string) {
+	v[name] = flags.StringToString(name, nil, usage+" (repeatable)")
+}
+
+// set puts the value of a flag into a cluster.
+func set(c *join.Cluster, flag, text string) (err error) {
+	items := strings.Split(text, ",")
+	switch flag {
+	case "server":
+		c.Server = text
+	case "ca":
+		c.CAData, err = readCA(text)
+	case "pod-cidrs":
+		c.PodCIDRs, err = model.ParsePrefixes(items)
+	case "service-cidrs":
+		c.ServiceCIDRs, err = model.ParsePrefixes(items)
+	case "accept-cidrs":
+		c.AcceptedCIDRs, err = model.ParsePrefixes(items)
+	case "accept-namespaces":
+		c.AcceptedNamespaces = items
+	}
+	return err
+}
+
+// apply sets the values on clusters, and on hub, which may be nil.
+func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
+	for _, flag := range slices.Sorted(maps.Keys(v)) {
+		for _, id := range slices.Sorted(maps.Keys(*v[flag])) {
+			text := (*v[flag])[id]
+			c := hub
+			if i := slices.IndexFunc(clusters, func(c join.Cluster) bool { return string(c.ID) == id }); i >= 0 {
+				c = &clusters[i]
+			} else if hub == nil || id != string(join.HubID) || flag != "server" && flag != "ca" {
+				return fmt.Errorf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, idsOf(clusters))
+			}
+			if err := set(c, flag, text); err != nil {
+				return fmt.Errorf("--%s %s=%s: %w", flag, id, text, err)
+			}
+		}
+	}
+	return nil
+}
+
+func readCA(file string) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(data) {
+		err = errors.New("the file holds no PEM certificate; expected the bundle that verifies the API server")
+	}
+	return data, err
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -23,6 +23,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -77,15 +78,9 @@ type leaving struct {
 // NewLeave is the command leave.
 func NewLeave(env *command.Env) *cobra.Command {
 	l := &leaving{env: env, lost: map[string]error{}}
-	cmd := &cobra.Command{
-		Use:               "leave LEAVING [REMAINING...]",
-		Short:             "Take a cluster out of its clusterset, or remove all that Comity created there",
-		Long:              leaveLong,
-		Example:           leaveExample,
-		ValidArgsFunction: env.CompleteContexts,
-		Args:              cobra.MinimumNArgs(1),
-		RunE:              func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), args) },
-	}
+	cmd := env.Command("leave LEAVING [REMAINING...]", "Take a cluster out of its clusterset, or remove all that Comity created there",
+		leaveLong, leaveExample, l.run)
+	cmd.Args = cobra.MinimumNArgs(1)
 	l.output.AddFlags(cmd)
 	l.ask.AddFlags(cmd)
 	flags := cmd.Flags()
@@ -97,9 +92,14 @@ func NewLeave(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-func (l *leaving) run(ctx context.Context, contexts []string) error {
-	if err := l.check(); err != nil {
-		return err
+func (l *leaving) run(ctx context.Context, env *command.Env, contexts []string) error {
+	if l.hub != "" {
+		if _, err := env.ContextNames([]string{l.hub}); err != nil {
+			return err
+		}
+	}
+	if _, err := model.ParseClusterID(l.id); l.id != "" && err != nil {
+		return fmt.Errorf("--id: %w", err)
 	}
 	l.report = newReport(l.env, l.output)
 	l.how.Progress = l.report.step
@@ -123,20 +123,6 @@ func (l *leaving) run(ctx context.Context, contexts []string) error {
 		return command.Incomplete(fmt.Errorf("%w\nRepeat the command to continue with what is left", err))
 	}
 	return l.finish(peers)
-}
-
-func (l *leaving) check() error {
-	if l.hub != "" {
-		if _, err := l.env.ContextNames([]string{l.hub}); err != nil {
-			return err
-		}
-	}
-	if l.id != "" {
-		if _, err := model.ParseClusterID(l.id); err != nil {
-			return fmt.Errorf("--id: %w", err)
-		}
-	}
-	return nil
 }
 
 // open connects to all clusters. One that remains and does not answer is noted,
@@ -183,18 +169,24 @@ func (l *leaving) lostErrors() error { return errors.Join(slices.Collect(maps.Va
 // peers are the members that know the leaving cluster, or that it knows: those that remain, and
 // those that were not given, without RESTConfig.
 func (l *leaving) peers(ctx context.Context) ([]join.Cluster, error) {
-	peers := clustersOf(l.remaining)
-	from := l.leaver
-	if from.RESTConfig == nil && l.hub != "" {
-		from = peers[0]
+	peers, from := clustersOf(l.remaining), l.target
+	if from == nil && l.hub != "" {
+		from = l.remaining[0].Target
 	}
-	known, err := join.Peers(ctx, from)
-	for _, id := range known {
+	if from == nil {
+		return peers, nil
+	}
+	var known v1alpha1.PeerList
+	if err := from.Client.List(ctx, &known); err != nil && !meta.IsNoMatchError(err) {
+		return nil, from.Errorf("list the Peers: %w", err)
+	}
+	for _, peer := range known.Items {
+		id := model.ClusterID(peer.Name)
 		if id != l.leaver.ID && !slices.ContainsFunc(peers, func(c join.Cluster) bool { return c.ID == id }) {
 			peers = append(peers, join.Cluster{ID: id, Set: l.leaver.Set})
 		}
 	}
-	return peers, err
+	return peers, nil
 }
 
 // write removes what there is, at the peers first.
@@ -217,11 +209,8 @@ func (l *leaving) write(ctx context.Context, peers []join.Cluster) error {
 	return join.Purge(ctx, l.leaver, l.how)
 }
 
-// Bounds of waits. A Pod of the agent ends within its grace period of 40 s.
-const (
-	stopTimeout  = 2 * time.Minute
-	pollInterval = 500 * time.Millisecond
-)
+// stopTimeout bounds the wait for the end of the agent's Pods, whose grace period is 40 s.
+const stopTimeout = 2 * time.Minute
 
 // unfinished selects Pods that have not ended.
 var unfinished = client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrDie("status.phase!=Succeeded,status.phase!=Failed")}
@@ -234,16 +223,27 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 		return err
 	}
 	for _, d := range deployments {
-		if err := l.scaleToZero(ctx, d); err != nil {
-			return err
+		replicas := ptr.Deref(d.Spec.Replicas, 1)
+		if replicas == 0 {
+			continue
 		}
+		if !l.how.DryRun {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
+			if err := l.target.Client.Patch(ctx, &d, patch, client.FieldOwner(join.FieldOwner)); err != nil {
+				return l.target.Errorf("scale Deployment %s/%s to 0: %w", d.Namespace, d.Name, err)
+			}
+		}
+		l.report.step(join.Step{
+			Cluster: l.leaver.ID, Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, Verb: join.Changed,
+			Note: fmt.Sprintf("0 replicas; to continue with Comity, kubectl -n %s scale deployment %s --replicas=%d", d.Namespace, d.Name, replicas),
+		})
 	}
 	if l.how.DryRun {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	return command.Await(ctx, pollInterval, func(ctx context.Context) error {
+	return command.Await(ctx, func(ctx context.Context) error {
 		var pods corev1.PodList
 		err := l.target.Client.List(ctx, &pods, client.InNamespace(l.leaver.Namespace), agent.Labels, unfinished)
 		switch {
@@ -257,57 +257,30 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 	})
 }
 
-func (l *leaving) scaleToZero(ctx context.Context, d appsv1.Deployment) error {
-	replicas := ptr.Deref(d.Spec.Replicas, 1)
-	if replicas == 0 {
-		return nil
-	}
-	if !l.how.DryRun {
-		patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
-		if err := l.target.Client.Patch(ctx, &d, patch, client.FieldOwner(join.FieldOwner)); err != nil {
-			return l.target.Errorf("scale Deployment %s/%s to 0: %w", d.Namespace, d.Name, err)
-		}
-	}
-	l.report.step(join.Step{
-		Cluster: l.leaver.ID, Kind: "Deployment", Namespace: d.Namespace, Name: d.Name, Verb: join.Changed,
-		Note: fmt.Sprintf("0 replicas; to continue with Comity, kubectl -n %s scale deployment %s --replicas=%d", d.Namespace, d.Name, replicas),
-	})
-	return nil
-}
-
 // confirm shows how many imports lose an export, and asks.
 func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Cluster %s leaves clusterset %s.\n", l.leaver.ID, l.leaver.Set)
-	count := func(at model.ClusterID, target *command.Target, from ...join.Cluster) error {
-		imports, err := join.Imports(ctx, target.Client)
+	count := func(at model.ClusterID, target *command.Target, from ...model.ClusterID) error {
+		lose, end, err := join.CountImports(ctx, target.Client, from...)
 		if err != nil {
 			return target.Errorf("%w", err)
-		}
-		leaves := func(e model.Entry) bool {
-			return slices.ContainsFunc(from, func(c join.Cluster) bool { return c.ID == e.Cluster })
-		}
-		lose, end := 0, 0
-		for _, i := range imports {
-			before, left := len(i.List.Entries), len(slices.DeleteFunc(i.List.Entries, leaves))
-			if left < before {
-				lose++
-			}
-			if left < before && left == 0 {
-				end++
-			}
 		}
 		fmt.Fprintf(&text, "In cluster %s (context %q), imports that lose an export: %d, of which %d are deleted with their clusterset IPs\n",
 			at, target.Context, lose, end)
 		return nil
 	}
 	if l.target != nil {
-		if err := count(l.leaver.ID, l.target, peers...); err != nil {
+		var ids []model.ClusterID
+		for _, peer := range peers {
+			ids = append(ids, peer.ID)
+		}
+		if err := count(l.leaver.ID, l.target, ids...); err != nil {
 			return err
 		}
 	}
 	for _, s := range l.remaining {
-		if err := count(s.Agent.ID, s.Target, l.leaver); err != nil {
+		if err := count(s.Agent.ID, s.Target, l.leaver.ID); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // Prober checks from inside a cluster what it reaches: agent.Probe, save in tests.
-type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) (probe.Response, error)
+type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) ([]probe.Result, error)
 
 // reach asks each member what it reaches of the others, and sets the address of
 // every route. The error lists everything that cannot be reached.
@@ -54,7 +54,7 @@ func (r reach) run(ctx context.Context) error {
 func (r reach) from(ctx context.Context, s *agent.Site) (problems []string, err error) {
 	var request probe.Request
 	// checks judge the results of the request, each those that it asked for.
-	var checks []func(probe.Response) string
+	var checks []func([]probe.Result) string
 	for _, route := range r.prepared.Routes() {
 		if route.Holder != s.Agent.ID {
 			continue
@@ -63,31 +63,29 @@ func (r reach) from(ctx context.Context, s *agent.Site) (problems []string, err 
 		if err != nil {
 			return nil, err
 		}
-		first := len(request.Servers)
+		first := len(request.Targets)
 		for _, c := range candidates {
-			request.Servers = append(request.Servers, probe.Server{URL: c.Server, CA: c.CAData})
+			request.Targets = append(request.Targets, probe.Target{Target: c.Server, CA: c.CAData})
 		}
-		checks = append(checks, func(all probe.Response) string {
-			return r.chooseServer(route, candidates, all.Servers[first:][:len(candidates)])
-		})
+		checks = append(checks, func(all []probe.Result) string { return r.chooseServer(route, candidates, all[first:]) })
 	}
 	for _, other := range r.sites {
 		if other.Agent.ID == s.Agent.ID {
 			continue
 		}
 		for _, url := range healthURLs(other.Agent, s.Agent) {
-			at := len(request.URLs)
-			request.URLs = append(request.URLs, url)
-			checks = append(checks, func(all probe.Response) string { return r.checkPod(s, other, all.URLs[at]) })
+			at := len(request.Targets)
+			request.Targets = append(request.Targets, probe.Target{Target: url})
+			checks = append(checks, func(all []probe.Result) string { return r.checkPod(s, other, all[at]) })
 		}
 	}
 	r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Namespace, s.Agent.Pod.Name)
-	response, err := r.probe(ctx, s.Target, s.Agent, request)
+	results, err := r.probe(ctx, s.Target, s.Agent, request)
 	if err != nil {
 		return nil, err
 	}
 	for _, check := range checks {
-		if problem := check(response); problem != "" {
+		if problem := check(results); problem != "" {
 			problems = append(problems, problem)
 		}
 	}
@@ -101,13 +99,13 @@ func (r reach) chooseServer(route join.Route, candidates []join.Address, results
 		peer = "the hub"
 	}
 	var tried []string
-	for i, result := range results {
-		if result.Error == "" {
-			r.prepared.Use(route, candidates[i])
-			r.env.Printf("  the API server of %s at %s (%s)\n", peer, candidates[i].Server, candidates[i].Source)
+	for i, c := range candidates {
+		if results[i].Error == "" {
+			r.prepared.Use(route, c)
+			r.env.Printf("  the API server of %s at %s (%s)\n", peer, c.Server, c.Source)
 			return ""
 		}
-		tried = append(tried, fmt.Sprintf("%s (%s): %s", result.Target, candidates[i].Source, result.Error))
+		tried = append(tried, fmt.Sprintf("%s (%s): %s", c.Server, c.Source, results[i].Error))
 	}
 	return fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, with --ca %s=FILE if needed",
 		route.Holder, peer, strings.Join(tried, ", "), route.Holder, route.Peer, route.Peer)

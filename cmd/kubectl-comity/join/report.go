@@ -65,7 +65,7 @@ func (r *report) summary(how join.Options, sites []*agent.Site) {
 	case how.Rotate:
 		r.env.Printf("\nRotated the credentials of clusters %s: %s. The old tokens are refused within 10 s.\n", ids, after)
 	default:
-		r.env.Printf("\nJoined clusters %s of clusterset %s: %s.\nNext: kubectl comity status %s\n", ids, sites[0].Agent.Set, after, contextsOf(sites))
+		r.env.Printf("\nJoined clusters %s of clusterset %s: %s.\nNext: kubectl comity status %s --wait 1m\n", ids, sites[0].Agent.Set, after, contextsOf(sites))
 		for _, command := range r.confirm {
 			r.env.Printf("To remove what the new cluster does not publish, once it has all its manifests: %s\n", command)
 		}
@@ -85,7 +85,7 @@ func contextsOf(sites []*agent.Site) string {
 func (r *report) replacements(ctx context.Context, all []join.Replacement, sites []*agent.Site) error {
 	for _, replaced := range all {
 		at := sites[slices.IndexFunc(sites, func(s *agent.Site) bool { return s.Agent.ID == replaced.Holder })]
-		imports, err := join.CountImports(ctx, at.Target.Client, replaced.Peer)
+		imports, _, err := join.CountImports(ctx, at.Target.Client, replaced.Peer)
 		if err != nil {
 			return at.Target.Errorf("%w", err)
 		}

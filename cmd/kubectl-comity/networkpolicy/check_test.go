@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -81,14 +80,14 @@ func TestImportersAreThePeersInScope(t *testing.T) {
 		return v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{"region": id + "-1"}}, Spec: v1alpha1.PeerSpec{Removed: removed, AcceptedCIDRs: []string{"10.9.0.0/16"}}}
 	}
 	peers := []v1alpha1.Peer{peer("b", false), peer("c", false), peer("d", true)}
-	known := Known{"b": join.Ranges{Pods: ranges("10.2.0.0/16"), Source: "read"}}
+	given := map[string][]netip.Prefix{"b": ranges("10.2.0.0/16")}
 	for _, test := range []struct {
 		annotations map[string]string
 		limit       string
 		want        []string
 	}{
-		{nil, "", []string{"b 10.2.0.0/16 read", "c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
-		{map[string]string{model.AnnotationExportTo: "b"}, "", []string{"b 10.2.0.0/16 read"}},
+		{nil, "", []string{"b 10.2.0.0/16 given with --pod-cidrs", "c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
+		{map[string]string{model.AnnotationExportTo: "b"}, "", []string{"b 10.2.0.0/16 given with --pod-cidrs"}},
 		{map[string]string{model.AnnotationExportToSelector: "region=c-1"}, "", []string{"c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
 		{nil, "c", []string{"c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
 		{map[string]string{model.AnnotationExportTo: "d"}, "", nil},
@@ -97,10 +96,10 @@ func TestImportersAreThePeersInScope(t *testing.T) {
 		if test.limit != "" {
 			namespace.Annotations = map[string]string{model.AnnotationExportTo: test.limit}
 		}
-		found, err := importers(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: test.annotations}}, namespace, peers, known)
+		found, err := importers(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: test.annotations}}, namespace, peers, given)
 		var got []string
 		for _, i := range found {
-			got = append(got, string(i.id)+" "+i.Pods[0].String()+" "+i.Source)
+			got = append(got, string(i.id)+" "+i.pods[0].String()+" "+i.source)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 			t.Errorf("%v: %v (-want +got)\n%s", test.annotations, err, diff)
@@ -112,7 +111,7 @@ func TestThePolicyAdmitsEachTargetPortOnce(t *testing.T) {
 	service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{
 		{Port: 80, TargetPort: intstr.FromString("http")}, {Port: 8080, TargetPort: intstr.FromString("http")}, {Port: 53, Protocol: corev1.ProtocolUDP}, {Port: 443, TargetPort: intstr.FromInt32(8443)},
 	}}}
-	got := build(service, []importer{{"b", join.Ranges{Pods: ranges("10.2.0.0/16", "fd00:2::/48")}}, {"c", join.Ranges{Pods: ranges("10.3.0.0/16")}}})
+	got := build(service, []importer{{id: "b", pods: ranges("10.2.0.0/16", "fd00:2::/48")}, {id: "c", pods: ranges("10.3.0.0/16")}})
 	want := policy(t, `
 podSelector: {matchLabels: {app: web}}
 policyTypes: [Ingress]

@@ -4,23 +4,31 @@
 package networkpolicy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -29,9 +37,8 @@ that import it, by the addresses of their Pods. A namespaceSelector or podSelect
 never matches a Pod of another cluster.
 
 It is for the first of the given contexts that exports the Service. It admits the
-clusters in the scope of the export. Their Pod ranges are read from the given contexts: the range
-that kubeadm wrote down and those of the Nodes; or else from the Peer, which has what
-join read. Where a network plugin gives Pods other addresses, pass --pod-cidrs. Where a
+clusters in the scope of the export, by the Pod ranges that join read and wrote into
+their Peers. Where a network plugin gives Pods other addresses, pass --pod-cidrs. Where a
 cluster masquerades traffic to others, pass the addresses of its Nodes.
 
 The command writes to no cluster.`
@@ -39,83 +46,48 @@ The command writes to no cluster.`
 // New gives the command networkpolicy.
 func New(env *command.Env) *cobra.Command {
 	var podCIDRs map[string]string
-	cmd := &cobra.Command{
-		Use:     "networkpolicy NAMESPACE/NAME [CONTEXT...]",
-		Short:   "Print a NetworkPolicy that admits the clusters that import a Service",
-		Long:    long,
-		Example: "  kubectl comity networkpolicy shop/web a b\n  kubectl comity networkpolicy shop/web a --pod-cidrs b=10.2.0.0/16 | kubectl --context a apply -f -",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			known, err := given(podCIDRs)
+	cmd := env.Command("networkpolicy NAMESPACE/NAME [CONTEXT...]", "Print a NetworkPolicy that admits the clusters that import a Service",
+		long, "  kubectl comity networkpolicy shop/web a\n  kubectl comity networkpolicy shop/web a --pod-cidrs b=10.2.0.0/16 | kubectl --context a apply -f -",
+		func(ctx context.Context, env *command.Env, args []string) error {
+			key, err := command.ParseKey(args[0])
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), env, args[0], args[1:], known)
-		},
-		ValidArgsFunction: env.CompleteContexts,
-	}
+			given := map[string][]netip.Prefix{}
+			for _, id := range slices.Sorted(maps.Keys(podCIDRs)) {
+				if given[id], err = model.ParsePrefixes(strings.Split(podCIDRs[id], ",")); err != nil {
+					return fmt.Errorf("--pod-cidrs %s=%s: %w", id, podCIDRs[id], err)
+				}
+			}
+			return run(ctx, env, key, args[1:], given)
+		})
+	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.Flags().StringToStringVar(&podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges from which a cluster connects, instead of those that are read (repeatable)")
 	return cmd
 }
 
-// given are the ranges of --pod-cidrs.
-func given(podCIDRs map[string]string) (Known, error) {
-	known := Known{}
-	for _, id := range slices.Sorted(maps.Keys(podCIDRs)) {
-		ranges, err := model.ParsePrefixes(strings.Split(podCIDRs[id], ","))
-		if err != nil {
-			return nil, fmt.Errorf("--pod-cidrs %s=%s: %w", id, podCIDRs[id], err)
-		}
-		known[model.ClusterID(id)] = join.Ranges{Pods: ranges, Source: "given with --pod-cidrs"}
-	}
-	return known, nil
-}
-
-func run(ctx context.Context, env *command.Env, name string, contexts []string, known Known) error {
-	namespace, name, isKey := strings.Cut(name, "/")
-	if !isKey {
-		return fmt.Errorf("%q is no export; expected NAMESPACE/NAME, such as shop/web", namespace)
-	}
+func run(ctx context.Context, env *command.Env, key client.ObjectKey, contexts []string, given map[string][]netip.Prefix) error {
 	sites, err := agent.Sites(ctx, env, contexts)
 	if err != nil {
 		return err
 	}
-	for _, site := range sites { // a cluster that is not read may import all the same
-		if err := known.learn(ctx, site); err != nil {
-			env.Warnf("%v", err)
-		}
-	}
 	for _, site := range sites {
 		if site.Target == nil {
+			env.Warnf("%v", site.Err)
 			continue
 		}
 		export := &mcsv1beta1.ServiceExport{}
-		if err := site.Target.Get(ctx, namespace, name, export); err == nil {
-			return show(ctx, env, site.Target, export, known)
+		if err := site.Target.Get(ctx, key.Namespace, key.Name, export); err == nil {
+			return show(ctx, env, site.Target, export, given)
 		} else if !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	return fmt.Errorf("none of the clusters that were read has a ServiceExport %s/%s; name the context of one that exports the Service", namespace, name)
-}
-
-// learn adds the ranges of a cluster that says them and is not known yet.
-func (k Known) learn(ctx context.Context, site *agent.Site) error {
-	if site.Target == nil || site.Agent.ID == "" {
-		return site.Err
-	}
-	if _, isGiven := k[site.Agent.ID]; isGiven {
-		return nil
-	}
-	ranges, err := join.RangesOf(ctx, site.Cluster())
-	if len(ranges.Pods) > 0 {
-		k[site.Agent.ID] = ranges
-	}
-	return err
+	return fmt.Errorf("none of the clusters that were read has a ServiceExport %s; name the context of one that exports the Service", key)
 }
 
 // show prints the policy for one cluster that exports the Service, and where its addresses come from.
-func show(ctx context.Context, env *command.Env, target *command.Target, export *mcsv1beta1.ServiceExport, known Known) error {
+func show(ctx context.Context, env *command.Env, target *command.Target, export *mcsv1beta1.ServiceExport, given map[string][]netip.Prefix) error {
 	key := client.ObjectKeyFromObject(export)
 	s, err := read(ctx, target, key.Namespace)
 	var peers v1alpha1.PeerList
@@ -126,7 +98,7 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	if len(service.Spec.Selector) == 0 {
 		return target.Errorf("Service %s has no selector, or does not exist, so no NetworkPolicy can be made for its Pods; select those behind its EndpointSlices by hand", key)
 	}
-	from, err := importers(export, &namespace, peers.Items, known)
+	from, err := importers(export, &namespace, peers.Items, given)
 	if err != nil {
 		return target.Errorf("%w", err)
 	}
@@ -135,10 +107,10 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	}
 	comments := fmt.Sprintf("# For context %s. It admits to the Pods of exported Service %s:\n", target.Context, key)
 	for _, i := range from {
-		if len(i.Pods) == 0 {
+		if len(i.pods) == 0 {
 			return target.Errorf("no Pod range of cluster %s is known; pass the addresses from which its Pods connect as --pod-cidrs %s=10.20.0.0/16", i.id, i.id)
 		}
-		comments += fmt.Sprintf("#   cluster %s: %s (%s)\n", i.id, strings.Join(model.PrefixTexts(i.Pods), ", "), i.Source)
+		comments += fmt.Sprintf("#   cluster %s: %s (%s)\n", i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source)
 	}
 	content, err := yaml.Marshal(build(service, from))
 	if err != nil {
@@ -149,4 +121,190 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	}
 	_, err = fmt.Fprintf(command.Whole(env.Out), "%s# If Pods connect from other addresses, such as those of Nodes, pass them: --pod-cidrs %s=RANGE,...\n%s", comments, from[0].id, content)
 	return err
+}
+
+// Check finds the exports of a cluster whose Pods admit no address of a cluster that imports
+// them: one finding for each export.
+func Check(ctx context.Context, target *command.Target, exports []mcsv1beta1.ServiceExport, peers []v1alpha1.Peer) (all []finding.Finding, err error) {
+	s, err := read(ctx, target, metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
+	for i := range exports {
+		export := &exports[i]
+		namespace, service, policies := s.of(client.ObjectKeyFromObject(export))
+		if len(service.Spec.Selector) == 0 || len(policies) == 0 {
+			continue
+		}
+		from, _ := importers(export, &namespace, peers, nil) // status shows a scope that cannot be read
+		names, why, err := closed(ctx, target, service, policies, from)
+		if err != nil {
+			return all, err
+		}
+		if names != "" {
+			all = append(all, finding.Finding{
+				Object: "NetworkPolicy " + names, Reason: "NotAdmitted",
+				Message: fmt.Sprintf("Pods of exported Service %s/%s, %s; podSelector and namespaceSelector match no Pod of another cluster", export.Namespace, export.Name, why),
+				Fix:     fmt.Sprintf("kubectl comity networkpolicy %s/%s %s | kubectl --context %s apply -f -", export.Namespace, export.Name, target.Context, target.Context),
+			})
+		}
+	}
+	return all, nil
+}
+
+// state is what decides who connects to the Pods of Services.
+type state struct {
+	namespaces corev1.NamespaceList
+	services   corev1.ServiceList
+	policies   networkingv1.NetworkPolicyList
+}
+
+// read reads the state of one namespace, or of all.
+func read(ctx context.Context, target *command.Target, namespace string) (s state, err error) {
+	within := client.InNamespace(namespace)
+	err = errors.Join(target.Client.List(ctx, &s.namespaces), target.Client.List(ctx, &s.services, within), target.Client.List(ctx, &s.policies, within))
+	if err != nil {
+		err = fmt.Errorf("read what NetworkPolicies select: %w", err)
+	}
+	return s, err
+}
+
+// of is what concerns one Service. An object that does not exist is empty.
+func (s state) of(key client.ObjectKey) (namespace corev1.Namespace, service corev1.Service, policies []networkingv1.NetworkPolicy) {
+	for _, n := range s.namespaces.Items {
+		if n.Name == key.Namespace {
+			namespace = n
+		}
+	}
+	for _, one := range s.services.Items {
+		if client.ObjectKeyFromObject(&one) == key {
+			service = one
+		}
+	}
+	isElsewhere := func(policy networkingv1.NetworkPolicy) bool { return policy.Namespace != key.Namespace }
+	return namespace, service, slices.DeleteFunc(slices.Clone(s.policies.Items), isElsewhere)
+}
+
+// closed names the policies that keep a cluster away from a Pod of the Service; empty if none do.
+func closed(ctx context.Context, target *command.Target, service corev1.Service, policies []networkingv1.NetworkPolicy, from []importer) (names, why string, err error) {
+	var pods corev1.PodList
+	if err := target.Client.List(ctx, &pods, client.InNamespace(service.Namespace), client.MatchingLabels(service.Spec.Selector)); err != nil {
+		return "", "", fmt.Errorf("read the Pods of Service %s/%s: %w", service.Namespace, service.Name, err)
+	}
+	for _, pod := range pods.Items {
+		chosen := selecting(policies, pod.Labels)
+		if len(chosen) == 0 || pod.Spec.HostNetwork { // which is no subject of a policy
+			continue
+		}
+		for _, i := range from {
+			if len(i.pods) == 0 || admits(chosen, i.pods) {
+				continue
+			}
+			for _, policy := range chosen {
+				names += ", " + policy.Namespace + "/" + policy.Name
+			}
+			return strings.TrimPrefix(names, ", "), fmt.Sprintf("such as %s, admit no address of cluster %s (%s, %s)", pod.Name, i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source), nil
+		}
+	}
+	return "", "", nil
+}
+
+// importer is a cluster in the scope of an export, with the ranges of its Pods.
+type importer struct {
+	id   model.ClusterID
+	pods []netip.Prefix
+	// source says where pods come from, for a reader.
+	source string
+}
+
+// Scope has the peers that may import an export.
+func Scope(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer) (model.Scope, error) {
+	var members []model.Member
+	for _, peer := range peers {
+		members = append(members, model.Member{ID: model.ClusterID(peer.Name), Labels: peer.Labels})
+	}
+	return model.EffectiveScope(client.ObjectKeyFromObject(export), export, namespace, members)
+}
+
+// importers are the peers in the scope of an export. The ranges of one for which none are
+// given are those that its Peer accepts, since a join wrote them.
+func importers(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer, given map[string][]netip.Prefix) (all []importer, err error) {
+	scope, err := Scope(export, namespace, peers)
+	for _, peer := range peers {
+		i := importer{model.ClusterID(peer.Name), given[peer.Name], "given with --pod-cidrs"}
+		if len(i.pods) == 0 {
+			i.source = "spec.acceptedCIDRs of Peer " + peer.Name
+			i.pods, _ = model.ParsePrefixes(peer.Spec.AcceptedCIDRs) // the definition of Peers admits nothing else
+		}
+		if scope.Contains(i.id) && !peer.Spec.Removed {
+			all = append(all, i)
+		}
+	}
+	return all, err
+}
+
+// build is the policy that admits importers to the Pods of a Service at its target ports.
+func build(service corev1.Service, from []importer) *networkingv1.NetworkPolicy {
+	rule := networkingv1.NetworkPolicyIngressRule{}
+	for _, i := range from {
+		for _, text := range model.PrefixTexts(i.pods) {
+			rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: text}})
+		}
+	}
+	for _, port := range service.Spec.Ports {
+		target, protocol := port.TargetPort, cmp.Or(port.Protocol, corev1.ProtocolTCP)
+		if target == (intstr.IntOrString{}) {
+			target = intstr.FromInt32(port.Port)
+		}
+		same := func(p networkingv1.NetworkPolicyPort) bool { return *p.Protocol == protocol && *p.Port == target }
+		if !slices.ContainsFunc(rule.Ports, same) {
+			rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: ptr.To(protocol), Port: ptr.To(target)})
+		}
+	}
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name + "-from-clusterset"},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: service.Spec.Selector},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress:     []networkingv1.NetworkPolicyIngressRule{rule},
+		},
+	}
+}
+
+// selecting are those policies that limit who connects to Pods with these labels.
+func selecting(policies []networkingv1.NetworkPolicy, pod labels.Set) (all []networkingv1.NetworkPolicy) {
+	for _, policy := range policies {
+		selector, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector)
+		isIngress := len(policy.Spec.PolicyTypes) == 0 || slices.Contains(policy.Spec.PolicyTypes, networkingv1.PolicyTypeIngress)
+		if err == nil && isIngress && selector.Matches(pod) {
+			all = append(all, policy)
+		}
+	}
+	return all
+}
+
+// admits is true if one of the policies admits some address of ranges, at whatever port.
+// Selectors match Pods of the own cluster only.
+func admits(policies []networkingv1.NetworkPolicy, ranges []netip.Prefix) bool {
+	admitted := func(peer networkingv1.NetworkPolicyPeer) bool {
+		return peer.IPBlock != nil && slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return inBlock(*peer.IPBlock, r) })
+	}
+	for _, policy := range policies {
+		for _, rule := range policy.Spec.Ingress {
+			if len(rule.From) == 0 || slices.ContainsFunc(rule.From, admitted) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inBlock is true if a part of a range is in a block, and no exception has all of it.
+func inBlock(block networkingv1.IPBlock, r netip.Prefix) bool {
+	cidr, err := netip.ParsePrefix(block.CIDR)
+	return err == nil && cidr.Overlaps(r) && !slices.ContainsFunc(block.Except, func(text string) bool {
+		except, err := netip.ParsePrefix(text)
+		return err == nil && except.Overlaps(r) && except.Bits() <= r.Bits()
+	})
 }

@@ -80,13 +80,7 @@ func runCheck(env *command.Env, output command.Output, paths []string, write boo
 	if err != nil {
 		return err
 	}
-	if err := output.Print(env.Out, "PolicyFindings", result, func() { printFindings(env, result) }); err != nil {
-		return err
-	}
-	if len(result.Findings) > 0 {
-		return command.Printed(command.ExitProblem)
-	}
-	return nil
+	return output.Conclude(env.Out, "PolicyFindings", result, len(result.Findings) == 0, func() { printFindings(env, result) })
 }
 
 func printFindings(env *command.Env, result Findings) {
@@ -112,34 +106,60 @@ func lines(found []Finding) string {
 	return strings.Join(slices.Compact(texts), "\n")
 }
 
+// tools are what policies are checked with.
+type tools struct {
+	engine     *engine.Engine // in this process, to read Rego; without policies
+	agent      *child.Client  // as in the agent
+	definition *definition
+}
+
+func newTools(options engine.Options) (t tools, err error) {
+	if t.engine, err = engine.New(options); err != nil {
+		return t, err
+	}
+	t.agent = child.New(options)
+	t.agent.Load(nil)
+	t.definition, err = readDefinition()
+	return t, err
+}
+
+// load has an engine use policies, and gives what an API server or the engine says is wrong with
+// them.
+func (t tools) load(e evaluator, policies []source.Policy) (found []Finding) {
+	var list []engine.Policy
+	for _, policy := range policies {
+		list = append(list, compiled(policy))
+	}
+	for i, result := range e.Load(list) {
+		found = append(append(found, t.definition.check(policies[i])...), located(policies[i], result.Err)...)
+	}
+	return found
+}
+
 // Check compiles policies, alone and together, and their tests, and checks the format
 // of files; with write it formats those of folders. It gives what is wrong, in the order
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
-	result := Findings{Findings: []Finding{}}
-	e, err := engine.New(engine.Options{})
+	result := Findings{Checked: len(policies), Findings: []Finding{}}
+	t, err := newTools(engine.Options{})
 	if err != nil {
 		return result, err
 	}
-	client := child.New(engine.Options{})
-	defer client.Close()
-	client.Load(nil)
+	defer t.agent.Close()
 	var together []source.Policy
 	for _, policy := range policies {
-		if err := result.checkFiles(e, policy, write); err != nil {
+		if err := result.checkFiles(t.engine, policy, write); err != nil {
 			return result, command.Incomplete(err)
 		}
-		result.Checked++
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(result.Findings, located(policy, client.Check(compiled(policy)))...)
+			result.Findings = append(result.Findings, located(policy, t.agent.Check(compiled(policy)))...)
 			continue
 		}
 		together = append(together, policy)
 	}
-	found, err := load(client, together)
-	result.Findings = slices.Compact(append(result.Findings, found...))
-	return result, err
+	result.Findings = slices.Compact(append(result.Findings, t.load(t.agent, together)...))
+	return result, nil
 }
 
 // compiled is a policy for the engine, with the exceptions that are in force today.

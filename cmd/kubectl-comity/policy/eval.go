@@ -27,6 +27,8 @@ const evalLong = `Evaluate policies for the ServiceExports in manifests, without
 
 An object of kind Clusterset among the manifests describes the other clusters.
 
+Policies with enforcement Audit are evaluated with --operation AUDIT alone, as in a cluster.
+
 Exit codes: 0 if every export is allowed, 1 if one is denied, 2 if one cannot be
 evaluated or an input is invalid. See "Evaluate" in policies/README.md.`
 
@@ -47,6 +49,8 @@ type Verdict struct {
 	Problem    string      `json:"problem,omitempty"`
 	Violations []Violation `json:"violations,omitempty"`
 	Warnings   []Violation `json:"warnings,omitempty"`
+	// Failures are what failed of policies that deny nothing (enforcement Warn or Audit).
+	Failures []string `json:"failures,omitempty"`
 	// Explanation is what the option --explain adds; see engine.Explain.
 	Explanation []string `json:"explanation,omitempty"`
 	// place is the manifest of the export.
@@ -95,12 +99,8 @@ func runEval(ctx context.Context, env *command.Env, o command.Output, t *trial) 
 	if len(verdicts) == 0 {
 		return fmt.Errorf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
 	}
-	var err error
-	if o.Format == formatJUnit {
-		err = printJUnit(env.Out, junitOf(verdicts))
-	} else {
-		err = o.Print(env.Out, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, func() { printVerdicts(env.Out, verdicts) })
-	}
+	err := printResults(env.Out, o, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, []suite{junitOf(verdicts)},
+		func() { printVerdicts(env.Out, verdicts) })
 	return cmp.Or(err, exitOf(verdicts))
 }
 
@@ -112,7 +112,14 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 		if t.explain {
 			ctx, explanation = engine.Explain(ctx)
 		}
+		before := t.engine.Failures()
 		verdict := evaluate(ctx)
+		for name, failure := range t.engine.Failures() {
+			if failure.Count > before[name].Count && !slices.Contains(verdict.Failed, name) {
+				one.Failures = append(one.Failures, fmt.Sprintf("[%s] %s", name, t.file(failure.Message)))
+			}
+		}
+		slices.Sort(one.Failures)
 		one.Outcome, one.Problem = verdict.Outcome.String(), verdict.Problem
 		one.Violations, one.Warnings = violationsOf(verdict.Violations), violationsOf(verdict.Warnings)
 		for _, line := range explanation() {
@@ -204,6 +211,9 @@ func (v Verdict) lines() (lines []string) {
 	}
 	for _, warning := range v.Warnings {
 		lines = append(lines, "warning: "+warning.Text)
+	}
+	for _, failure := range v.Failures {
+		lines = append(lines, "failed, and denies nothing: "+failure)
 	}
 	for _, line := range v.Explanation {
 		lines = append(lines, model.Bound(line, maxExplained))

@@ -15,7 +15,6 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -58,7 +57,7 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 		return err
 	}
 	if env.As != "" {
-		t.manifests.clusterset.User = &decision.UserInfo{Username: env.As, Groups: append([]string{}, env.AsGroups...)}
+		t.manifests.clusterset.User = &decision.UserInfo{Username: env.As, Groups: env.AsGroups}
 	}
 	more, err := source.Read(t.policyPaths...)
 	if err != nil {
@@ -68,21 +67,19 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	options := engine.Options{Timeout: timeout}
-	t.engine = child.New(options)
-	found, err := load(t.engine, t.policies)
+	tools, err := newTools(engine.Options{Timeout: timeout})
 	if err != nil {
 		return err
 	}
-	if len(found) > 0 {
+	t.engine = tools.agent
+	if found := tools.load(t.engine, t.policies); len(found) > 0 {
 		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
 	}
 	if t.explain { // which is done in this process, now that the other has survived them
-		if t.engine, err = engine.New(options); err == nil {
-			_, err = load(t.engine, t.policies)
-		}
+		t.engine = tools.engine
+		tools.load(t.engine, t.policies)
 	}
-	return err
+	return nil
 }
 
 // evaluator has policies and answers: an engine, or the process of the agent that has one.
@@ -91,22 +88,7 @@ type evaluator interface {
 	HasImportPolicies() bool
 	Evaluate(ctx context.Context, in decision.Input) decision.Verdict
 	EvaluateImport(ctx context.Context, in decision.ImportInput) decision.Verdict
-}
-
-// load puts policies in use, and gives what an API server or the engine says is wrong with them.
-func load(e evaluator, policies []source.Policy) (found []Finding, err error) {
-	definition, err := readDefinition()
-	if err != nil {
-		return nil, err
-	}
-	var list []engine.Policy
-	for _, policy := range policies {
-		list = append(list, compiled(policy))
-	}
-	for i, result := range e.Load(list) {
-		found = append(append(found, definition.check(policies[i])...), located(policies[i], result.Err)...)
-	}
-	return found, nil
+	Failures() map[string]engine.Failure
 }
 
 // file is a line of the engine, which begins with <policy>.rego:row, with the file of the

@@ -11,7 +11,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/source"
 )
 
 // readFixtures are the manifests in fixtures/ and testdata/ as tests find them in
@@ -41,19 +40,10 @@ func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 }
 
 func readFixture(ctx context.Context, path string) (map[string]any, error) {
-	documents, err := source.Documents(path)
+	m := newManifests()
+	err := m.readFile(path, true)
 	if err != nil {
 		return nil, err
-	}
-	m := newManifests()
-	for _, document := range documents {
-		known, err := m.add(path, document)
-		if err != nil {
-			return nil, err
-		}
-		if !known {
-			return nil, fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion)
-		}
 	}
 	imports := map[string]any{}
 	for _, in := range m.imports() {

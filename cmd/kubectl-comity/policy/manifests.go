@@ -73,7 +73,7 @@ func readManifests(paths []string) (*manifests, error) {
 				return nil
 			}
 			found++
-			return m.readFile(file)
+			return m.readFile(file, false)
 		})
 		if err != nil {
 			return nil, err
@@ -85,7 +85,8 @@ func readManifests(paths []string) (*manifests, error) {
 	return m, nil
 }
 
-func (m *manifests) readFile(path string) error {
+// readFile reads the objects of a file; strictly, every one must be of a kind that policies see.
+func (m *manifests) readFile(path string, strictly bool) error {
 	documents, err := source.Documents(path)
 	if err != nil {
 		return err
@@ -94,7 +95,11 @@ func (m *manifests) readFile(path string) error {
 		if document.Kind == "" || document.APIVersion == "" {
 			return fmt.Errorf("%s: apiVersion or kind is not set; expected a Kubernetes object", document.Place)
 		}
-		if _, err := m.add(path, document); err != nil {
+		known, err := m.add(path, document)
+		if err == nil && strictly && !known {
+			err = fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -202,7 +207,7 @@ func (m *manifests) request(key types.NamespacedName, operation decision.Operati
 	if operation != decision.Audit {
 		request.User = m.clusterset.User
 		if request.User == nil {
-			request.User = &decision.UserInfo{Groups: []string{}}
+			request.User = &decision.UserInfo{}
 		}
 	}
 	if operation == decision.Update {

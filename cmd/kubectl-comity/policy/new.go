@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/policies/engine"
 )
 
 const newLong = `Write the folder of a new policy: a module that compiles, parameters, tests that pass,
@@ -59,11 +60,7 @@ func runNew(env *command.Env, parent, name string) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	var reason strings.Builder
-	for part := range strings.SplitSeq(name, "-") {
-		reason.WriteString(strings.ToUpper(part[:1]) + part[1:])
-	}
-	values := strings.NewReplacer("[[.Package]]", strings.ReplaceAll(name, "-", "_"), "[[.Reason]]", reason.String())
+	values := strings.NewReplacer("[[.Package]]", strings.ReplaceAll(name, "-", "_"), "[[.Reason]]", engine.ReasonOf(name))
 	err := fs.WalkDir(templates, templateFolder, func(path string, entry fs.DirEntry, err error) error {
 		into := filepath.Join(folder, filepath.FromSlash(strings.TrimSuffix(strings.TrimPrefix(path, templateFolder), ".tmpl")))
 		switch {

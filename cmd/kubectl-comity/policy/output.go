@@ -60,11 +60,15 @@ func (s *suite) add(c tcase) {
 	s.Cases = append(s.Cases, c)
 }
 
-func printJUnit(out io.Writer, all ...suite) error {
+// printResults prints suites if o is JUnit XML, and v or what is for people otherwise.
+func printResults(out io.Writer, o command.Output, kind string, v any, suites []suite, people func()) error {
+	if o.Format != formatJUnit {
+		return o.Print(out, kind, v, people)
+	}
 	text, err := xml.MarshalIndent(struct {
 		XMLName xml.Name `xml:"testsuites"`
 		Suites  []suite  `xml:"testsuite"`
-	}{Suites: all}, "", "  ")
+	}{Suites: suites}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode JUnit XML: %w", err)
 	}

@@ -231,6 +231,22 @@ func TestBadInputIsRefusedWithOneMessage(t *testing.T) {
 		"no Kubernetes object":    {map[string]string{"x.yaml": "a: b\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{"x.yaml: apiVersion or kind is not set"}},
 		"a misspelled Clusterset": {map[string]string{"x.yaml": namespaceAndExport + "---\napiVersion: cli.comity.dev/v1alpha1\nkind: Clusterset\nmembres: []\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{`unknown field "membres"`}},
 		"a member that decides":   {map[string]string{"x.yaml": namespaceAndExport + "---\napiVersion: cli.comity.dev/v1alpha1\nkind: Clusterset\ncluster: b\nmembers: [{id: b}]\n"}, []string{"eval", "--policies", "testdata/policies", "-f"}, 2, []string{`members[0].id is "b", the cluster that decides`}},
+		"a policy that fails and denies nothing": {
+			map[string]string{"x.yaml": namespaceAndExport + `---
+apiVersion: policy.comity.dev/v1alpha1
+kind: ExportPolicy
+metadata: {name: two}
+spec:
+  enforcement: Audit
+  match: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: shop}}}
+  rego: |
+    package comity.policies.two
+
+    tier := "a" if input.object.metadata.name
+    tier := "b" if input.object.metadata.namespace
+    deny contains {"msg": tier}
+`}, []string{"eval", "--operation", "AUDIT", "-f"}, 0, []string{"AUDIT       Allowed", "failed, and denies nothing: [two] ", ", spec.rego:4:1: ", "conflicting values"},
+		},
 		"an operation that does not exist": {
 			map[string]string{"x.yaml": namespaceAndExport}, []string{"eval", "--policies", "testdata/policies", "--operation", "DELETE", "-f"}, 2, []string{`flag --operation is "DELETE"; expected one of: CREATE, UPDATE, AUDIT`},
 		},

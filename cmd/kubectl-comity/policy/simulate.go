@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/preview"
@@ -159,25 +160,19 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []*v1alpha
 		return cluster, err
 	}
 	for _, one := range attempts {
-		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.Name}}
-		if err := client.IgnoreNotFound(c.Get(ctx, client.ObjectKeyFromObject(policy), policy)); err != nil {
-			return cluster, err
-		}
-		isNew := policy.UID == ""
-		switch {
-		case one.Spec.Rego != "":
-			policy.Spec = one.Spec
-		case isNew:
-			return cluster, fmt.Errorf("flag --without: there is no ExportPolicy %s", one.Name)
-		default:
-			policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
-		}
 		seen.texts = []string{}
-		if isNew {
-			err = c.Create(ctx, policy)
-		} else {
-			err = c.Update(ctx, policy)
-		}
+		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.Name}}
+		_, err := controllerutil.CreateOrUpdate(ctx, c, policy, func() error {
+			switch {
+			case one.Spec.Rego != "":
+				policy.Spec = one.Spec
+			case policy.UID == "":
+				return fmt.Errorf("flag --without: there is no ExportPolicy %s", one.Name)
+			default:
+				policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
+			}
+			return nil
+		})
 		if err != nil {
 			return cluster, err
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
-	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -72,32 +71,26 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(engine.Options{})
+	t, err := newTools(engine.Options{})
 	if err != nil {
 		return nil, err
 	}
-	client := child.New(engine.Options{})
-	defer client.Close()
-	client.Load(nil)
-	definition, err := readDefinition()
-	if err != nil {
-		return nil, err
-	}
+	defer t.agent.Close()
 	var all []Tested
 	for _, policy := range policies {
 		if policy.Folder == "" {
 			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		if found := definition.check(policy); len(found) > 0 {
+		if found := t.definition.check(policy); len(found) > 0 {
 			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
 		}
 		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
-		report, err := authoring.Report{}, client.Check(bench.Policy)
+		report, err := authoring.Report{}, t.agent.Check(bench.Policy)
 		if err == nil {
-			report, err = authoring.Run(ctx, e, bench)
+			report, err = authoring.Run(ctx, t.engine, bench)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the tests cannot run:\n%s", lines(located(policy, err)))
@@ -129,12 +122,8 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 	return out
 }
 
-func printTests(env *command.Env, o command.Output, all []Tested) (err error) {
-	if o.Format == formatJUnit {
-		err = printTestJUnit(env.Out, all)
-	} else {
-		err = o.Print(env.Out, "PolicyTests", map[string]any{"policies": all}, func() { printTestTable(env.Out, all) })
-	}
+func printTests(env *command.Env, o command.Output, all []Tested) error {
+	err := printResults(env.Out, o, "PolicyTests", map[string]any{"policies": all}, suitesOf(all), func() { printTestTable(env.Out, all) })
 	if err == nil && slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 }) {
 		err = command.Printed(command.ExitProblem)
 	}
@@ -170,8 +159,7 @@ func printTestTable(out io.Writer, all []Tested) {
 	}
 }
 
-func printTestJUnit(out io.Writer, all []Tested) error {
-	var suites []suite
+func suitesOf(all []Tested) (suites []suite) {
 	for _, t := range all {
 		s := suite{Name: t.Policy}
 		for _, r := range t.Tests {
@@ -190,5 +178,5 @@ func printTestJUnit(out io.Writer, all []Tested) error {
 		}
 		suites = append(suites, s)
 	}
-	return printJUnit(out, suites...)
+	return suites
 }

@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
@@ -18,7 +19,7 @@ import (
 
 // effects are the reasons of exports and imports that wait for a peer which is not connected.
 var effects = []string{
-	condition.ReasonStale, condition.ReasonLost, condition.ReasonWithdrawn, model.ReasonUnreachable, model.ReasonFrozen, string(model.SourceNotRead),
+	condition.ReasonLost, condition.ReasonWithdrawn, model.ReasonUnreachable, model.ReasonFrozen, string(model.SourceNotRead),
 }
 
 // behind is the silent peer that a condition of an export or import waits for; empty if it
@@ -42,35 +43,27 @@ func (p *part) behind(c metav1.Condition, listed ...model.ClusterID) model.Clust
 // causes are the problems of all parts: one for each cause, those of clusters and peers
 // first. A peer whose agent does not run is an effect of that, and one that is silent to
 // several clusters is one cause.
-func causes(parts []part) []Problem {
-	stopped := map[model.ClusterID]*Problem{}
-	for i := range parts {
-		at := slices.IndexFunc(parts[i].problems, func(problem Problem) bool { return problem.Object == "agent" })
-		if parts[i].cluster.State == NotRunning && at >= 0 {
-			stopped[parts[i].agent.ID] = &parts[i].problems[at]
+func causes(parts []part) []finding.Finding {
+	stopped := map[string]*finding.Finding{}
+	for _, p := range parts {
+		if p.cluster.State == NotRunning {
+			stopped[string(p.agent.ID)] = p.problems[0] // that of the agent
 		}
 	}
-	type key struct {
-		peer   model.ClusterID
-		reason string
-	}
-	silent := map[key]*Problem{}
-	var found []*Problem
-	for i := range parts {
-		isSilent := map[int]key{}
-		for id, at := range parts[i].silent {
-			isSilent[at] = key{id, parts[i].problems[at].Reason}
-		}
-		for n := range parts[i].problems {
-			problem := &parts[i].problems[n]
-			k, is := isSilent[n]
-			isHeartbeat := slices.Contains([]string{condition.ReasonStale, condition.ReasonLost, remote.ReasonHeartbeatMissing}, k.reason)
+	type key struct{ peer, reason string }
+	silent := map[key]*finding.Finding{}
+	var found []*finding.Finding
+	for _, p := range parts {
+		for _, problem := range p.problems {
+			k := key{strings.TrimPrefix(problem.Object, "Peer "), problem.Reason}
+			is := p.silent[model.ClusterID(k.peer)] == problem
+			isHeartbeat := slices.Contains([]string{condition.ReasonLost, remote.ReasonHeartbeatMissing}, k.reason)
 			switch same := silent[k]; {
 			case is && isHeartbeat && stopped[k.peer] != nil:
 				stopped[k.peer].Affects += 1 + problem.Affects
 				continue
 			case is && same != nil:
-				same.Context += ", " + problem.Context
+				same.Cluster += ", " + problem.Cluster
 				same.Affects += problem.Affects
 				continue
 			case is:
@@ -79,10 +72,10 @@ func causes(parts []part) []Problem {
 			found = append(found, problem)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b *Problem) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(b.Affects, a.Affects))
+	slices.SortStableFunc(found, func(a, b *finding.Finding) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Affects, a.Affects))
 	})
-	all := []Problem{}
+	all := []finding.Finding{}
 	for _, problem := range found {
 		all = append(all, *problem)
 	}
@@ -91,11 +84,11 @@ func causes(parts []part) []Problem {
 
 // rank orders clusters before peers, and both before exports and imports, which have
 // their causes elsewhere.
-func (p *Problem) rank() int {
+func rank(p *finding.Finding) int {
 	switch {
 	case strings.Contains(p.Object, kindExport) || strings.Contains(p.Object, kindImport):
 		return 2
-	case strings.HasPrefix(p.Object, "peer "):
+	case strings.HasPrefix(p.Object, "Peer "):
 		return 1
 	}
 	return 0

@@ -15,9 +15,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -30,24 +34,37 @@ type Reader struct {
 }
 
 // Read reads all sites side by side. What cannot be read is a problem in the
-// report, so there is always one.
-func (r Reader) Read(ctx context.Context, sites []*agent.Site) Report {
+// report, so there is always one. The Objects of each site are what it is of.
+func (r Reader) Read(ctx context.Context, sites []*agent.Site) (Report, []Objects) {
 	parts := make([]part, len(sites))
 	command.InParallel(sites, func(i int, site *agent.Site) { parts[i] = r.site(ctx, site) })
-	report := Report{Clusters: []Cluster{}, Services: []Service{}}
+	report, objects := Report{Clusters: []Cluster{}, Services: []Service{}}, []Objects{}
 	for _, p := range parts {
+		objects = append(objects, p.objects)
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
 	}
 	report.Problems = causes(parts)
 	if skew := agent.Skew(command.Version, sites); skew != "" {
-		report.Problems = append(report.Problems, Problem{Object: "versions", Message: skew})
+		report.Problems = append(report.Problems, finding.Finding{Severity: finding.Error, Object: "versions", Message: skew})
 	}
 	slices.SortStableFunc(report.Services, func(a, b Service) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	report.Healthy = len(report.Problems) == 0
-	return report
+	return report, objects
+}
+
+// Objects are what one cluster has.
+type Objects struct {
+	// ID is that of the cluster, or else the context.
+	ID        string
+	Peers     []v1alpha1.Peer
+	Exports   []mcsv1beta1.ServiceExport
+	Imports   []mcsv1beta1.ServiceImport
+	Published []confirm.Record
+	// Err is why something was not read, but for what the API server does not serve.
+	Err error
 }
 
 // siteTimeout bounds reading one cluster, so that one that ceases to answer is
@@ -57,20 +74,29 @@ const siteTimeout = 45 * time.Second
 // part is what one site contributes.
 type part struct {
 	cluster  Cluster
+	objects  Objects
 	agent    agent.Agent
 	services []Service
-	problems []Problem
+	problems []*finding.Finding
 	// listed are the imports by the clusters of which their lists have an export.
 	listed map[model.ClusterID][]types.NamespacedName
 	// waiting are the problems of exports and imports, those of one cause together.
-	waiting map[cause][]finding
-	// silent are the peers that are not connected, with the places of their problems.
-	silent map[model.ClusterID]int
+	waiting map[cause][]waiting
+	// silent are the problems of the peers that are not connected.
+	silent map[model.ClusterID]*finding.Finding
 	now    time.Time
 }
 
-func (p *part) problem(object, format string, args ...any) {
-	p.problems = append(p.problems, Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)})
+func (p *part) problem(object, format string, args ...any) *finding.Finding {
+	problem := &finding.Finding{Severity: finding.Error, Cluster: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)}
+	p.problems = append(p.problems, problem)
+	return problem
+}
+
+// unread notes why something was not read.
+func (p *part) unread(object string, err error) {
+	p.objects.Err = errors.Join(p.objects.Err, err)
+	p.problem(object, "%v", err)
 }
 
 func (p *part) notServed(kinds string) {
@@ -78,9 +104,10 @@ func (p *part) notServed(kinds string) {
 }
 
 func (r Reader) site(ctx context.Context, site *agent.Site) part {
-	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]int{}, now: time.Now().Add(r.Later)}
+	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]waiting{}, silent: map[model.ClusterID]*finding.Finding{}, now: time.Now().Add(r.Later)}
 	if site.Target == nil {
 		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
+		p.objects = Objects{ID: site.Context, Err: site.Err}
 		p.problem("cluster", "%v", site.Err)
 		return p
 	}
@@ -89,6 +116,7 @@ func (r Reader) site(ctx context.Context, site *agent.Site) part {
 	if !errors.Is(site.Err, agent.ErrNotInstalled) {
 		p.agent = site.Agent
 	}
+	p.objects.ID = cmp.Or(string(p.agent.ID), site.Context)
 	p.cluster.ID, p.cluster.ClusterSet, p.cluster.Version = string(p.agent.ID), p.agent.Set, p.agent.Version
 	p.cluster.Exchange, p.cluster.Namespace = string(p.agent.Mode), p.agent.Namespace
 	if site.Err != nil {
@@ -103,7 +131,7 @@ func (r Reader) site(ctx context.Context, site *agent.Site) part {
 	p.strangers()
 	if p.lost(ctx, site.Target) && p.cluster.State == NotInstalled {
 		p.cluster.State, p.cluster.Message = Hub, ""
-		p.problems = slices.DeleteFunc(p.problems, func(problem Problem) bool { return problem.Object == "agent" })
+		p.problems = slices.DeleteFunc(p.problems, func(problem *finding.Finding) bool { return problem.Object == "agent" })
 	}
 	return p
 }

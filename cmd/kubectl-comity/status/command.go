@@ -21,8 +21,8 @@ const long = `Show the clusters, the connections to their peers, and every expor
 with its conditions. Problems are listed first, with what to do about them: one line
 for each cause, with the number of objects that it affects.
 
-STATE is that of the connection to a peer: Connected, or why it is not, such as
-Stale, Lost or NotUsed (the Peer is not accepted). docs/conditions.md explains the
+STATE is that of the connection to a peer: Connected, Drained (kubectl comity drain),
+or why it is not connected, such as Lost or NotUsed (the Peer is not accepted). docs/conditions.md explains the
 conditions. Give the context of a hub as well to see what its members lost there.
 
 With --wait, the command waits until there is no problem, or the time is over.
@@ -40,14 +40,9 @@ type options struct {
 // New gives the command status.
 func New(env *command.Env) *cobra.Command {
 	var o options
-	cmd := &cobra.Command{
-		Use:               "status [CONTEXT...]",
-		Short:             "Show clusters, peers, exports and imports, and their problems",
-		Long:              long,
-		Example:           "  kubectl comity status a b\n  kubectl comity status a b --watch\n  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml",
-		ValidArgsFunction: env.CompleteContexts,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
-	}
+	cmd := env.Command("status [CONTEXT...]", "Show clusters, peers, exports and imports, and their problems", long,
+		"  kubectl comity status a b\n  kubectl comity status a b --watch\n"+
+			"  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml", o.run)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print it again when it changes")
@@ -57,20 +52,21 @@ func New(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-func (o options) run(ctx context.Context, env *command.Env, contexts []string) error {
+func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
 	sites, err := agent.Sites(ctx, env, contexts)
 	if err != nil {
 		return err
 	}
 	reader := Reader{Namespace: o.namespace}
-	report := reader.Read(ctx, sites)
+	report, _ := reader.Read(ctx, sites)
 	again := func(pause time.Duration) Report {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 		agent.Read(ctx, env, sites)
-		return reader.Read(ctx, sites)
+		report, _ := reader.Read(ctx, sites)
+		return report
 	}
 	for end := time.Now().Add(o.wait); !report.Healthy && time.Now().Before(end) && ctx.Err() == nil; {
 		report = again(min(interval, time.Until(end)))

@@ -38,8 +38,9 @@ func (p *part) peers(ctx context.Context, target *command.Target) {
 	case meta.IsNoMatchError(err):
 		p.notServed("Peers of " + v1alpha1.GroupVersion.String())
 	case err != nil:
-		p.problem("peers", "read the Peers: %v", target.Errorf("%w", err))
+		p.unread("peers", target.Errorf("read the Peers: %w", err))
 	}
+	p.objects.Peers = found.Items
 	slices.SortFunc(found.Items, func(a, b v1alpha1.Peer) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range found.Items {
 		p.addPeer(&found.Items[i])
@@ -53,11 +54,15 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 	if !running {
 		state, why = Unknown, metav1.Condition{} // nobody has brought the status up to date
 	}
+	shown := state
+	if c := meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerDrained); c != nil && state == Connected {
+		shown, why = Drained, *c
+	}
 	p.cluster.Peers = append(p.cluster.Peers, Peer{
-		ID: peer.Name, State: state, Since: timeOf(why.LastTransitionTime.Time), Message: why.Message,
+		ID: peer.Name, State: shown, Since: timeOf(why.LastTransitionTime.Time), Message: why.Message,
 		Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports,
 	})
-	object := "peer " + peer.Name
+	object := "Peer " + peer.Name
 	switch {
 	case peer.Spec.Removed:
 		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(why.Message), peer.Name, p.cluster.Context)
@@ -73,11 +78,11 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 		isEffect := kind == v1alpha1.PeerConnected && state == NotUsed // what is not accepted is not connected
 		isPending := c.Status == metav1.ConditionUnknown && p.now.Sub(c.LastTransitionTime.Time) < connectTime
 		if !isEffect && !isPending {
-			if _, known := p.silent[model.ClusterID(peer.Name)]; state != Connected && !known {
-				p.silent[model.ClusterID(peer.Name)] = len(p.problems)
+			problem := p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
+			problem.Reason = c.Reason
+			if id := model.ClusterID(peer.Name); state != Connected && p.silent[id] == nil {
+				p.silent[id] = problem
 			}
-			p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
-			p.problems[len(p.problems)-1].Reason = c.Reason
 		}
 	}
 }
@@ -108,7 +113,7 @@ func (p *part) strangers() {
 		if id == p.agent.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
 			continue
 		}
-		p.problem("peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",
+		p.problem("Peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",
 			some(keys), id, p.cluster.Context)
 	}
 }
@@ -116,20 +121,23 @@ func (p *part) strangers() {
 // lost reports the exports that a restore lost, one line for each cluster that publishes
 // here. It reports whether the cluster is a hub: somebody publishes, and no agent runs.
 func (p *part) lost(ctx context.Context, target *command.Target) (isHub bool) {
-	lost, published, err := confirm.Lost(ctx, target.Client)
+	published, isHub, err := confirm.Published(ctx, target.Client)
 	if err != nil {
-		p.problem("exports", "%v", target.Errorf("%w", err))
+		p.unread("exports", target.Errorf("%w", err))
 		return false
 	}
+	p.objects.Published = published
 	byCluster := map[model.ClusterID][]types.NamespacedName{}
-	for l := range lost {
-		byCluster[l.Cluster] = append(byCluster[l.Cluster], l.Key)
+	for _, record := range published {
+		if record.IsLost() && !slices.Contains(byCluster[record.From], record.Service()) {
+			byCluster[record.From] = append(byCluster[record.From], record.Service())
+		}
 	}
 	for _, id := range sortedKeys(byCluster) {
 		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore, and they stay published (%s); create these again, or run kubectl comity confirm lost --all --context %s",
 			some(byCluster[id]), p.cluster.Context)
 	}
-	return published
+	return isHub
 }
 
 // some is how many objects there are, and the first of them.

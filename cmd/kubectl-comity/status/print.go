@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 )
 
 // printer shows a report to a person.
@@ -42,15 +43,15 @@ func (p printer) print(report Report) {
 func (p printer) line(text string) { _, _ = fmt.Fprintln(p.out, text) }
 
 // problemLine names the context once, whoever wrote the message.
-func problemLine(p Problem) string {
+func problemLine(p finding.Finding) string {
 	line := p.Object
-	if p.Context != "" {
-		line = p.Context + ": " + p.Object
+	if p.Cluster != "" {
+		line = p.Cluster + ": " + p.Object
 	}
 	if p.Affects > 0 {
 		line += fmt.Sprintf(" (affects %d objects)", p.Affects)
 	}
-	return line + ": " + strings.TrimPrefix(p.Message, fmt.Sprintf("context %q: ", p.Context))
+	return line + ": " + strings.TrimPrefix(p.Message, fmt.Sprintf("context %q: ", p.Cluster))
 }
 
 func (p printer) clusters(clusters []Cluster) {

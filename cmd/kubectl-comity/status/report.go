@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
@@ -17,7 +18,8 @@ type Report struct {
 	Healthy  bool      `json:"healthy"`
 	Clusters []Cluster `json:"clusters"`
 	Services []Service `json:"services"`
-	Problems []Problem `json:"problems"`
+	// Problems are causes, and not what follows from them.
+	Problems []finding.Finding `json:"problems"`
 }
 
 // State is that of an agent, or of a peer as an agent has it.
@@ -45,6 +47,8 @@ const (
 const (
 	Connected State = "Connected"
 	Lost      State = "Lost"
+	// Drained: it is connected, and its endpoints are the last resort.
+	Drained State = "Drained"
 	// NotUsed: the agent does not accept the Peer, its Secret or the cluster that answers.
 	NotUsed State = "NotUsed"
 	// Leaving: the Peer states that the cluster is removed.
@@ -97,19 +101,6 @@ type Service struct {
 	Namespace  string             `json:"namespace"`
 	Name       string             `json:"name"`
 	Conditions []metav1.Condition `json:"conditions"`
-}
-
-// Problem is one thing that is not as it should be: a cause, and not what follows from it.
-type Problem struct {
-	// Context is empty if it is about no single cluster, and has several, separated by
-	// commas, where these have the same problem with one peer.
-	Context string `json:"context,omitempty"`
-	Object  string `json:"object"`
-	Message string `json:"message"`
-	// Reason is that of the condition of a Peer that the message quotes; empty if it quotes none.
-	Reason string `json:"-"`
-	// Affects is on how many other objects the problem shows: exports, imports and Peers.
-	Affects int `json:"affects,omitempty"`
 }
 
 func timeOf(t time.Time) *metav1.Time {

@@ -19,8 +19,8 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/status/condition"
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -35,24 +35,33 @@ var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
 
 // readServices reads exports and imports, and which of them are not well.
 func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
-	err := join.Each(ctx, target.Client, &mcsv1beta1.ServiceExportList{}, func(e *mcsv1beta1.ServiceExport) error {
-		for _, c := range p.addService(kindExport, e.ObjectMeta, e.Status.Conditions) {
+	var exports mcsv1beta1.ServiceExportList
+	var imports mcsv1beta1.ServiceImportList
+	within := client.InNamespace(namespace)
+	err := cmp.Or(target.Client.List(ctx, &exports, within), target.Client.List(ctx, &imports, within))
+	for i := range exports.Items {
+		e := &exports.Items[i]
+		notWell := p.addService(kindExport, e.ObjectMeta, e.Status.Conditions)
+		isRefused := slices.ContainsFunc(notWell, func(c metav1.Condition) bool {
+			return c.Type == string(mcsv1beta1.ServiceExportConditionValid) || c.Type == condition.TypeAdmitted
+		})
+		for _, c := range notWell {
+			if isRefused && (c.Type == string(mcsv1beta1.ServiceExportConditionReady) || c.Reason == condition.ReasonNotPublished) {
+				continue // follows from that
+			}
 			p.note(kindExport, client.ObjectKeyFromObject(e), c, p.behind(c))
 		}
-		return nil
-	}, client.InNamespace(namespace))
-	if err == nil {
-		err = join.Each(ctx, target.Client, &mcsv1beta1.ServiceImportList{}, func(imported *mcsv1beta1.ServiceImport) error {
-			p.addImport(imported)
-			return nil
-		}, client.InNamespace(namespace))
+	}
+	for i := range imports.Items {
+		p.addImport(&imports.Items[i])
 	}
 	switch {
 	case meta.IsNoMatchError(err) && p.cluster.State != NotInstalled:
 		p.notServed(mcsv1beta1.GroupVersion.String())
 	case err != nil && !meta.IsNoMatchError(err):
-		p.problem("services", "%v", target.Errorf("%w", err))
+		p.unread("services", target.Errorf("%w", err))
 	}
+	p.objects.Exports, p.objects.Imports = exports.Items, imports.Items
 	p.reportWaiting()
 }
 
@@ -63,8 +72,8 @@ type cause struct {
 	cluster                   model.ClusterID
 }
 
-// finding is a condition of one export or import that is not as it should be.
-type finding struct {
+// waiting is a condition of one export or import that is not as it should be.
+type waiting struct {
 	key       types.NamespacedName
 	condition metav1.Condition
 }
@@ -98,7 +107,7 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 // note keeps a condition that is not as it should be until all are known.
 func (p *part) note(object string, key types.NamespacedName, c metav1.Condition, because model.ClusterID) {
 	of := cause{object, c.Type + " is " + string(c.Status), c.Reason, because}
-	p.waiting[of] = append(p.waiting[of], finding{key, c})
+	p.waiting[of] = append(p.waiting[of], waiting{key, c})
 }
 
 // reportWaiting reports the problems of exports and imports: one line for each cause.
@@ -108,8 +117,8 @@ func (p *part) reportWaiting() {
 	})
 	for _, of := range causes {
 		found := p.waiting[of]
-		if at, is := p.silent[of.cluster]; is && slices.Contains(effects, of.reason) {
-			p.problems[at].Affects += len(found)
+		if silent := p.silent[of.cluster]; silent != nil && slices.Contains(effects, of.reason) {
+			silent.Affects += len(found)
 			continue
 		}
 		object, message := of.object+" "+found[0].key.String(), found[0].condition.Message
@@ -119,9 +128,10 @@ func (p *part) reportWaiting() {
 		if strings.HasPrefix(of.condition, condition.TypeTakeoverHeld) && of.cluster != "" && len(found) > 1 {
 			message = fmt.Sprintf("an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s", of.cluster, of.cluster, p.cluster.Context)
 		}
-		problem := Problem{Context: p.cluster.Context, Object: object, Message: fmt.Sprintf("%s (%s)%s", of.condition, of.reason, after(message))}
-		if !slices.Contains(p.problems, problem) { // an import that two clusters may wait for has two causes
-			p.problems = append(p.problems, problem)
+		message = fmt.Sprintf("%s (%s)%s", of.condition, of.reason, after(message))
+		// An import that two clusters may wait for has two causes.
+		if !slices.ContainsFunc(p.problems, func(f *finding.Finding) bool { return f.Object == object && f.Message == message }) {
+			p.problem(object, "%s", message)
 		}
 	}
 }

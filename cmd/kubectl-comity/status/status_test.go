@@ -15,6 +15,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -31,7 +32,7 @@ func TestBad(t *testing.T) {
 	}{
 		{"Ready", "True", "Exported", false}, {"Ready", "False", "Pending", false}, {"Ready", "False", "Failed", true},
 		{"Conflict", "False", "NoConflicts", false}, {"Conflict", "True", "PortConflict", true},
-		{"Available", "Unknown", "Pending", false}, {"Available", "Unknown", "Stale", true}, {"TakeoverHeld", "True", "TakeoverHeld", true},
+		{"Available", "Unknown", "Pending", false}, {"Available", "False", "Lost", true}, {"Available", "True", "Drained", false}, {"TakeoverHeld", "True", "TakeoverHeld", true},
 	} {
 		if got := bad(metav1.Condition{Type: test.kind, Status: test.status, Reason: test.reason}); got != test.want {
 			t.Errorf("%s %s (%s) is bad: %v", test.kind, test.status, test.reason, got)
@@ -44,29 +45,29 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	list := model.List{Formed: noon, Entries: []model.Entry{
 		{SourceExport: model.SourceExport{Cluster: "b", UID: "u", CreatedAt: noon}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}}, {SourceExport: model.SourceExport{Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)}},
 	}}
-	p := part{listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}}
+	p := part{listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]waiting{}}
 	p.addImport(&mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
 		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld("c waits")}},
 	})
 	p.reportWaiting()
-	if diff := cmp.Diff([]Problem{{Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, p.problems); diff != "" {
+	if diff := cmp.Diff([]*finding.Finding{{Severity: finding.Error, Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, p.problems); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 // FAULT 49: a cause that concerns a hundred exports is one line.
 func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
-	p := part{waiting: map[cause][]finding{}}
+	p := part{waiting: map[cause][]waiting{}}
 	for _, name := range []string{"web", "api", "db"} {
 		key := types.NamespacedName{Namespace: "shop", Name: name}
 		p.note(kindExport, key, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
 	}
 	p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
 	p.reportWaiting()
-	want := []Problem{
-		{Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
-		{Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
+	want := []*finding.Finding{
+		{Severity: finding.Error, Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
+		{Severity: finding.Error, Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
 	}
 	if diff := cmp.Diff(want, p.problems); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -97,9 +98,9 @@ func sample() Report {
 			}},
 			{Context: "prod-a", Cluster: "a", Kind: kindImport, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{is("Ready", "True", "Ready")}},
 		},
-		Problems: []Problem{
-			{Context: "prod-a", Object: "peer c", Message: "Lost: run kubectl comity join", Affects: 12},
-			{Context: "prod-b", Object: "cluster", Message: "context \"prod-b\": no route"},
+		Problems: []finding.Finding{
+			{Cluster: "prod-a", Object: "Peer c", Message: "Lost: run kubectl comity join", Affects: 12},
+			{Cluster: "prod-b", Object: "cluster", Message: "context \"prod-b\": no route"},
 			{Object: "versions", Message: "they differ"},
 		},
 	}
@@ -107,7 +108,7 @@ func sample() Report {
 
 func TestPrint(t *testing.T) {
 	const want = `Problems:
-  prod-a: peer c (affects 12 objects): Lost: run kubectl comity join
+  prod-a: Peer c (affects 12 objects): Lost: run kubectl comity join
   prod-b: cluster: no route
   versions: they differ
 
@@ -137,7 +138,7 @@ func TestAProblemIsACause(t *testing.T) {
 	}
 	in := func(context string, exports ...metav1.Condition) part {
 		p := part{cluster: Cluster{Context: context, State: Running}, agent: agent.Agent{Pod: &corev1.Pod{}}, now: noon,
-			listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]finding{}, silent: map[model.ClusterID]int{}}
+			listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]waiting{}, silent: map[model.ClusterID]*finding.Finding{}}
 		for _, id := range []string{"b", "d"} {
 			peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id}}
 			peer.Status.Conditions = []metav1.Condition{conditionOf("Connected", "Lost", "no heartbeat of "+id)}
@@ -153,10 +154,10 @@ func TestAProblemIsACause(t *testing.T) {
 	missing := conditionOf("Available", "NamespaceMissing", "in b")
 	stopped := part{cluster: Cluster{Context: "d", State: NotRunning}, agent: agent.Agent{AgentInfo: model.AgentInfo{ID: "d"}}}
 	stopped.problem("agent", "no replica leads")
-	want := []Problem{
-		{Context: "d", Object: "agent", Message: "no replica leads", Affects: 2},
-		{Context: "a, c", Object: "peer b", Message: "Connected is False (Lost): no heartbeat of b", Reason: "Lost", Affects: 2},
-		{Context: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b"},
+	want := []finding.Finding{
+		{Severity: finding.Error, Cluster: "d", Object: "agent", Message: "no replica leads", Affects: 2},
+		{Severity: finding.Error, Cluster: "a, c", Object: "Peer b", Message: "Connected is False (Lost): no heartbeat of b", Reason: "Lost", Affects: 2},
+		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b"},
 	}
 	if diff := cmp.Diff(want, causes([]part{in("a", lost, missing), in("c", lost), stopped})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -5,15 +5,13 @@ package trace
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -46,15 +44,9 @@ type options struct {
 // New gives the command trace.
 func New(env *command.Env) *cobra.Command {
 	var o options
-	cmd := &cobra.Command{
-		Use:               "trace NAMESPACE/NAME [CONTEXT...]",
-		Short:             "Show where the way of a Service from cluster to cluster is broken, and what fixes it",
-		Long:              long,
-		Example:           "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect -o json",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: env.CompleteContexts,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), env, args) },
-	}
+	cmd := env.Command("trace NAMESPACE/NAME [CONTEXT...]", "Show where the way of a Service from cluster to cluster is broken, and what fixes it",
+		long, "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect -o json", o.run)
+	cmd.Args = cobra.MinimumNArgs(1)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.from, "from", "", "Only the way from this cluster: a context, or the id of a cluster")
@@ -64,8 +56,8 @@ func New(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-func (o options) run(ctx context.Context, env *command.Env, args []string) error {
-	key, err := parseKey(args[0])
+func (o *options) run(ctx context.Context, env *command.Env, args []string) error {
+	key, err := command.ParseKey(args[0])
 	if err != nil {
 		return err
 	}
@@ -79,33 +71,31 @@ func (o options) run(ctx context.Context, env *command.Env, args []string) error
 	if err != nil {
 		return err
 	}
-	all := clusters{key: key, all: make([]*cluster, len(sites))}
-	command.InParallel(sites, func(i int, site *agent.Site) { all.all[i] = read(ctx, site, key) })
-	all.credentials(ctx)
-	report := all.trace(o.from, o.to)
 	if o.noConnect {
 		o.timeout = 0
 	}
-	report.connect(ctx, o.timeout)
-	report.conclude()
+	report := Service(ctx, sites, key, o.from, o.to, nil, o.timeout)
 	p := printer{out: env.Out, raw: io.Discard, now: time.Now()}
 	if env.IsTerminal(env.Raw) {
 		p.raw = env.Raw
 	}
-	err = o.Print(env.Out, "ServiceTrace", report, func() { p.print(report) })
-	if err == nil && (report.Broken || len(report.LeftBehind) > 0) {
-		err = command.Printed(command.ExitProblem)
-	}
-	return err
+	return o.Conclude(env.Out, "ServiceTrace", report, !report.Broken && len(report.LeftBehind) == 0, func() { p.print(report) })
 }
 
-// parseKey is the Service that is named on the command line.
-func parseKey(text string) (key types.NamespacedName, err error) {
-	namespace, name, _ := strings.Cut(text, "/")
-	if problems := append(validation.IsDNS1123Label(namespace), validation.IsDNS1123Label(name)...); len(problems) > 0 {
-		return key, fmt.Errorf("%q: expected NAMESPACE/NAME, such as shop/web", text)
-	}
-	return types.NamespacedName{Namespace: namespace, Name: name}, nil
+// Service traces one from and to a cluster that is named by its context or id; all without
+// one. The last steps are tried from the Pods, by context; without any, from temporary ones;
+// and not at all without a timeout.
+func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName, from, to string, pods map[string]*corev1.Pod, timeout time.Duration) Report {
+	all := clusters{key: key, all: make([]*cluster, len(sites))}
+	command.InParallel(sites, func(i int, site *agent.Site) {
+		all.all[i] = read(ctx, site, key)
+		all.all[i].pod = pods[site.Context]
+	})
+	all.credentials(ctx)
+	report := all.trace(from, to)
+	report.connect(ctx, timeout)
+	report.conclude()
+	return report
 }
 
 // trace derives the steps of all ways, or of those from and to a cluster that is named by

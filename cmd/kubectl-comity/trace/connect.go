@@ -59,13 +59,9 @@ func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 	}
 	importers := slices.SortedFunc(maps.Keys(pending), func(a, b *cluster) int { return cmp.Compare(a.ID, b.ID) })
 	r.Pods = make([]string, len(importers))
-	left := make([]error, len(importers))
+	left := make([]string, len(importers))
 	command.InParallel(importers, func(i int, to *cluster) { r.Pods[i], left[i] = to.try(ctx, timeout, pending[to]) })
-	for _, err := range left {
-		if err != nil {
-			r.LeftBehind = append(r.LeftBehind, err.Error())
-		}
-	}
+	r.LeftBehind = slices.DeleteFunc(left, func(text string) bool { return text == "" })
 }
 
 func (w *Way) notTried(why string) {
@@ -74,43 +70,47 @@ func (w *Way) notTried(why string) {
 	}
 }
 
-// try runs a Pod in the cluster and adds what it finds to ways. The error says that the
-// Pod could not be removed.
-func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (place string, left error) {
-	pod := c.Agent.NewPod(c.Agent.Namespace, "comity-trace-"+apirand.String(5), map[string]string{"app.kubernetes.io/name": "comity-trace"}, "ok")
-	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](podSeconds)
-	place = fmt.Sprintf("Pod %s/%s of cluster %s", pod.Namespace, pod.Name, c.ID)
-	defer func() {
-		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-		defer cancel()
-		if err := c.Target.Client.Delete(cleaning, pod); client.IgnoreNotFound(err) != nil {
-			left = c.Target.Errorf("delete %s: %w", place, err)
-		}
-	}()
+// try asks the Pod of the cluster, or else a temporary one, for what ways end with. left says
+// that the Pod could not be removed, and why.
+func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (place, left string) {
 	trying, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	pod, err := c.pod, error(nil)
+	if pod == nil {
+		pod = c.Agent.NewPod(c.Agent.Namespace, "comity-trace-"+apirand.String(5), map[string]string{"app.kubernetes.io/name": "comity-trace"}, "ok")
+		pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](podSeconds)
+		defer func() {
+			cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
+			defer cancel()
+			if err := c.Target.Client.Delete(cleaning, pod); client.IgnoreNotFound(err) != nil {
+				left = c.Target.Errorf("delete %s: %w", place, err).Error()
+			}
+		}()
+		if err = c.Target.Client.Create(trying, pod); err == nil {
+			err = agent.AwaitPod(trying, c.Target, pod)
+		}
+	}
+	place = fmt.Sprintf("Pod %s/%s of cluster %s", pod.Namespace, pod.Name, c.ID)
 	request := probe.Request{TimeoutSeconds: targetSeconds}
 	for _, w := range ways {
-		request.Names, request.Addresses = append(request.Names, w.hop.name()), append(request.Addresses, w.hop.targets()...)
+		for _, t := range append([]string{w.hop.name()}, w.hop.targets()...) {
+			request.Targets = append(request.Targets, probe.Target{Target: t})
+		}
 	}
-	var found probe.Response
-	err := c.Target.Client.Create(trying, pod)
-	if err == nil {
-		err = agent.AwaitPod(trying, c.Target, pod)
-	}
+	var found []probe.Result
 	if err == nil {
 		found, err = agent.Probe(trying, c.Target, agent.Agent{Pod: pod}, request)
 	}
-	for i, w := range ways {
+	for _, w := range ways {
 		if err != nil {
 			w.notTried(": " + err.Error())
 			continue
 		}
-		count := len(w.hop.targets())
-		w.Steps = append(w.Steps, w.hop.answered(found.Names[i]), w.hop.connected(ctx, found.Addresses[:count]))
-		found.Addresses = found.Addresses[count:]
+		end := 1 + len(w.hop.targets())
+		w.Steps = append(w.Steps, w.hop.answered(found[0]), w.hop.connected(ctx, found[1:end]))
+		found = found[end:]
 	}
-	return place, nil
+	return place, ""
 }
 
 // name is the clusterset name, as no search domain changes it.
@@ -190,5 +190,5 @@ func (h hop) closed(ctx context.Context) ([]finding.Finding, error) {
 	if importer == nil || h.from.export == nil {
 		return nil, nil
 	}
-	return networkpolicy.Check(ctx, h.from.Target, []*mcsv1beta1.ServiceExport{h.from.export}, []exchangev1alpha1.Peer{*importer}, nil, h.from.Context+" "+h.to.Context)
+	return networkpolicy.Check(ctx, h.from.Target, []mcsv1beta1.ServiceExport{*h.from.export}, []exchangev1alpha1.Peer{*importer})
 }

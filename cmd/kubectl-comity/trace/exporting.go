@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/status/condition"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -183,11 +184,7 @@ func (h hop) leftOut() (reason, why, fix string) {
 	if peer := c.peer(to); peer == nil || peer.Spec.Removed {
 		return model.ReasonUnknownCluster, fmt.Sprintf("cluster %s has no Peer %s that is a member", c.ID, to), ""
 	}
-	var members []model.Member
-	for _, p := range c.peers.Items {
-		members = append(members, model.Member{ID: model.ClusterID(p.Name), Labels: p.Labels})
-	}
-	scope, err := model.EffectiveScope(h.key, c.export, c.namespace, members)
+	scope, err := networkpolicy.Scope(c.export, c.namespace, c.peers.Items)
 	switch admitted := ptr.Deref(meta.FindStatusCondition(c.export.Status.Conditions, condition.TypeAdmitted), metav1.Condition{}); {
 	case err != nil:
 		return "ScopeNotAllowed", err.Error(), ""

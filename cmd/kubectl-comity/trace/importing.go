@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -185,7 +186,11 @@ func (h hop) derived() Step {
 	if s == nil {
 		return h.step(checkDerived, h.to, "NotListed", "there is none")
 	}
-	return h.step(checkDerived, h.to, "", s.Name+", clusterset IP "+cmp.Or(strings.Join(s.Spec.ClusterIPs, ", "), "none")).since(s.CreationTimestamp)
+	text := s.Name + ", clusterset IP " + cmp.Or(strings.Join(s.Spec.ClusterIPs, ", "), "none")
+	if tiers := s.Annotations[model.AnnotationTiers]; tiers != "" {
+		text += ", tiers " + strconv.Quote(tiers)
+	}
+	return h.step(checkDerived, h.to, "", text).since(s.CreationTimestamp)
 }
 
 // imported are the ready endpoints of the export in the importer.
@@ -198,13 +203,18 @@ func (h hop) imported() ([]endpoint, string) {
 
 func (h hop) slices() Step {
 	ready, message := h.imported()
-	if len(ready) > 0 {
-		return h.step(checkSlices, h.to, "", message)
-	}
+	var available Step
 	if h.to.imported != nil {
-		if s := h.condition(checkSlices, h.to, h.to.imported.Status.Conditions, condition.TypeAvailable); s.Reason == condition.ReasonWithdrawn {
-			return s
-		}
+		available = h.condition(checkSlices, h.to, h.to.imported.Status.Conditions, condition.TypeAvailable)
+	}
+	switch s := h.to.derivedService(); {
+	case s != nil && s.Annotations[model.AnnotationTiers] != "" && available.Severity == finding.OK: // if another tier serves, none need be ready
+		available.Message = message + "; " + available.Message
+		return available
+	case len(ready) > 0:
+		return h.step(checkSlices, h.to, "", message)
+	case available.Reason == condition.ReasonWithdrawn:
+		return available
 	}
 	return h.step(checkSlices, h.to, "NoReadyEndpoints", message)
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,8 @@ type cluster struct {
 	// ID is that of the agent, or else the name of the context.
 	ID  model.ClusterID
 	key types.NamespacedName
+	// pod is the one to try the last steps from; nil for a temporary one.
+	pod *corev1.Pod
 
 	// The objects of these kinds that have the name of the Service; nil if there is none.
 	namespace *corev1.Namespace
@@ -114,10 +117,8 @@ func (c *cluster) whyUnread(kinds ...string) error {
 
 // peer is the Peer of that id; nil if there is none.
 func (c *cluster) peer(id model.ClusterID) *exchangev1alpha1.Peer {
-	for i := range c.peers.Items {
-		if c.peers.Items[i].Name == string(id) {
-			return &c.peers.Items[i]
-		}
+	if at := slices.IndexFunc(c.peers.Items, func(p exchangev1alpha1.Peer) bool { return p.Name == string(id) }); at >= 0 {
+		return &c.peers.Items[at]
 	}
 	return nil
 }
@@ -171,22 +172,11 @@ func (s clusters) credentials(ctx context.Context) {
 				continue
 			}
 			secret := client.ObjectKey{Namespace: c.Agent.Namespace, Name: p.Spec.KubeconfigSecret}
-			credential, fault, err := join.ReadCredential(ctx, c.Target.Client, secret)
-			if err != nil || fault != "" { // a condition of the Peer says it
-				continue
-			}
-			if user, err := join.Authenticate(ctx, exchange.Target.Client, credential.Token); err == nil && user == "" {
-				refuse(p)
+			reason, message, err := join.CheckCredential(ctx, c.Target.Client, secret, p.Name, exchange.Target.Client, time.Now())
+			if err == nil && (reason == "Expired" || reason == "Unauthorized") { // what the agent will set
+				meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: exchangev1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized", Message: message})
 			}
 		}
-	})
-}
-
-// refuse sets what the agent will.
-func refuse(p *exchangev1alpha1.Peer) {
-	meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{
-		Type: exchangev1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized",
-		Message: "the cluster refuses the token in Secret " + p.Spec.KubeconfigSecret + ": it is revoked or expired",
 	})
 }
 

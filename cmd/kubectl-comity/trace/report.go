@@ -112,20 +112,14 @@ func (p printer) print(r Report) {
 	for _, left := range r.LeftBehind {
 		p.line("\nLEFT BEHIND: %s\n", left)
 	}
-	p.line("\n%s\n", r.conclusion())
-	if r.Cause != nil {
-		p.remedy("  ", *r.Cause)
-	}
-}
-
-func (r Report) conclusion() string {
 	switch {
 	case r.Cause == nil:
-		return "No step is broken."
+		p.line("\nNo step is broken.\n")
 	case r.Broken:
-		return "The first broken step is " + r.Cause.Check + " in " + r.Cause.Cluster + ": " + r.Cause.text()
+		p.line("\nThe first broken step is %s", r.Cause)
+	default:
+		p.line("\nNo step is broken. The first warning is %s", r.Cause)
 	}
-	return "No step is broken. The first warning is " + r.Cause.Check + " in " + r.Cause.Cluster + ": " + r.Cause.text()
 }
 
 func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }
@@ -158,7 +152,7 @@ func (p printer) steps(indent string, steps []Step, isLast bool) {
 		if s.Follows {
 			_, _ = io.WriteString(p.raw, plain)
 		} else if s.Severity != finding.OK {
-			p.remedy(inside, s)
+			p.line("%s", s.remedy(inside))
 		}
 	}
 }
@@ -171,11 +165,17 @@ func (s Step) text() string {
 	return s.Reason + ": " + s.Message
 }
 
-func (p printer) remedy(indent string, s Step) {
+// String names the step and where it is, what was found, and in lines of their own what fixes it.
+func (s Step) String() string {
+	return s.Check + " in " + s.Cluster + ": " + s.text() + "\n" + s.remedy("  ")
+}
+
+func (s Step) remedy(indent string) (lines string) {
 	if s.Fix != "" {
-		p.line("%sfix:  %s\n", indent, s.Fix)
+		lines = indent + "fix:  " + s.Fix + "\n"
 	}
 	if s.Docs != "" {
-		p.line("%sdocs: %s\n", indent, s.Docs)
+		lines += indent + "docs: " + s.Docs + "\n"
 	}
+	return lines
 }

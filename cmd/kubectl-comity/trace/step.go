@@ -16,11 +16,8 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// check is what a step checks, and what fixes it and explains it where its reason has
-// nothing of its own in reasons. In its texts, {from} and {to} are the contexts of the two
-// clusters, {a} and {b} their ids, {here} is the context of the cluster of the step,
-// {agent} Comity's namespace there, and {ns}, {name} and
-// {selector} are those of the Service.
+// check is what a step checks, and what fixes it and explains it where its reason has no fix
+// of its own. Its texts have the variables of finding.Fix, and {selector}, that of the Service.
 type check struct{ name, object, fix, docs string }
 
 // The checks, in the order of the way.
@@ -33,7 +30,7 @@ var (
 	checkConflict  = check{"Conflict", anExport, "", ""}
 	checkPublished = check{"Published", anExport, "", ""}
 	checkRecord    = check{"ExportRecord", anExport, "the owner of the export corrects its scope", "troubleshooting.md#scope"}
-	checkPeer      = check{"Peer {a}", "Peer {a}", rejoin, "peers.md#only-removed-removes"}
+	checkPeer      = check{"Peer {a}", "Peer {a}", finding.FixJoin, "peers.md#only-removed-removes"}
 	checkSource    = check{"Source", anImport, "", "imports.md#the-list"}
 	checkImport    = check{"ServiceImport", anImport, "", noImport}
 	checkDerived   = check{"Derived Service", anImport, "", noImport}
@@ -49,55 +46,8 @@ const (
 	noImport = "troubleshooting.md#not-imported"
 
 	podsOfOwner = "the owner of the Pods finds out why none is ready: kubectl --context {from} -n {ns} get pods -l '{selector}'"
-	rejoin      = "kubectl comity join {from} {to}"
 	pods        = "kubectl --context {here} -n {agent} describe pods -l app.kubernetes.io/name=comity"
-	logs        = "kubectl --context {here} -n {agent} logs -l app.kubernetes.io/name=comity"
-	policies    = "do what the message says, or ask who owns the policy: kubectl --context {here} get exportpolicies -o yaml"
-	startAgent  = "start the agent of cluster {a}: kubectl --context {from} get pods -A -l app.kubernetes.io/name=comity"
-	exportAgain = "the owner exports the Service again in cluster {a}"
-	confirmed   = "kubectl comity confirm takeover {ns}/{name} --from {a} --context {to}"
 )
-
-// reasons are those that have a fix of their own.
-var reasons = map[string]string{
-	"NotInstalled": "install Comity in the cluster",
-	"NoService":    "the owner creates the Service, or deletes the ServiceExport",
-	"NoExport": `echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"{ns}","name":"{name}"}}' | ` +
-		"kubectl --context {from} create -f -",
-	"ClustersExcluded": policies,
-	"UnknownCluster":   rejoin,
-	"NotPublished":     rejoin,
-
-	"ClusterIDReused":  rejoin + " --replace",
-	"Unreachable":      "if the API server of cluster {a} has moved: " + rejoin + " --server {a}=https://HOST:PORT; otherwise who owns the network",
-	"HeartbeatMissing": startAgent,
-	"Stale":            startAgent,
-	"Lost":             startAgent,
-
-	"NotRead":              rejoin,
-	"Missing":              rejoin,
-	"SliceMissing":         rejoin,
-	"Ended":                exportAgain,
-	"Suspended":            exportAgain,
-	"Pending":              logs,
-	"NotListed":            logs,
-	"NamespaceMissing":     "kubectl --context {to} create namespace {ns}",
-	"NamespaceNotAccepted": `kubectl --context {to} patch peer {a} --type=json -p '[{"op":"add","path":"/spec/acceptedNamespaces/-","value":"{ns}"}]'`,
-	"NamespaceMismatch":    "the owners give both namespaces the same identity: kubectl --context {to} label namespace {ns} --overwrite comity.dev/identity=VALUE",
-	"PolicyDenied":         policies,
-	"NotEvaluated":         policies,
-	"ForeignImport":        "kubectl --context {to} -n {ns} delete serviceimport {name}",
-	"NameTaken":            "the owner renames or deletes the object that the message names: kubectl --context {to} -n {ns} get services,endpointslices",
-	"AddressOverlap":       "no command: who owns the address ranges gives one of the clusters others",
-	"AddressNotAccepted":   "if the addresses are right, add their range: kubectl --context {to} edit peer {a}",
-	"Refused":              "who owns the quota or policy that refuses it: kubectl --context {to} -n {ns} get events",
-	"Frozen":               confirmed,
-	"TakeoverHeld":         confirmed,
-	"Withdrawn":            "bring cluster {a} back",
-
-	"PortClosed": "nothing listens on the port: the owner of the Service in cluster {a} corrects targetPort",
-	"NotRouted":  "no command: who owns the network corrects routes, address ranges or a packet filter between the nodes of clusters {a} and {b}, or a NetworkPolicy on egress in {b}",
-}
 
 // hop is a pair of clusters; to is one that was not read within the exporting cluster.
 type hop struct {
@@ -112,7 +62,7 @@ func (h hop) step(of check, c *cluster, reason, message string) Step {
 		return s
 	}
 	s.Severity, s.Reason, s.Object = finding.Error, reason, h.fill(of.object, c)
-	s.Fix = h.fill(cmp.Or(reasons[reason], of.fix, "the administrator of cluster "+string(c.ID)+" does what the message says"), c)
+	s.Fix = h.fill(cmp.Or(finding.Fix(reason), of.fix, "the administrator of cluster "+string(c.ID)+" does what the message says"), c)
 	s.Docs = finding.Docs(of.docs)
 	return s
 }

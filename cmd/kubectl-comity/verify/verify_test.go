@@ -5,17 +5,24 @@ package verify
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/trace"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
-func TestClassifyNamesTheStage(t *testing.T) {
+func TestACheckPassesIfEveryAnswerIsRight(t *testing.T) {
 	const want = "b in n"
 	good := func(ms float64) probe.Result {
 		return probe.Result{Status: 200, Body: want, Address: "10.0.0.1:80", Milliseconds: ms}
@@ -23,46 +30,52 @@ func TestClassifyNamesTheStage(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		answers []probe.Result
-		passed  bool
-		stage   Stage
-		message string
+		message string // empty if it passes
 	}{
-		{"all came", []probe.Result{good(3), good(1), good(2)}, true, "", ""},
-		{"no name", []probe.Result{{Error: "cannot resolve verify-1.n.svc.clusterset.local: no such host"}}, false, StageResolve, "no such host"},
-		{"no way", []probe.Result{good(1), {Error: "timed out: no answer", Address: ""}}, false, StageConnect, "timed out"},
-		{"somebody else", []probe.Result{{Status: 200, Body: "hello"}}, false, StageAnswer, `"hello"; expected "b in n"`},
-		{"a server error", []probe.Result{{Status: 503, Body: want, Error: "answers 503"}}, false, StageAnswer, "answers 503"},
-		{"nothing", nil, false, StageAnswer, "no request"},
+		{"all came", []probe.Result{good(3), good(1), good(2)}, ""},
+		{"no name", []probe.Result{{Error: "cannot resolve verify-1.n.svc.clusterset.local: no such host"}}, "no such host"},
+		{"no way", []probe.Result{good(1), {Error: "timed out: no answer", Address: ""}}, "timed out"},
+		{"somebody else", []probe.Result{{Status: 200, Body: "hello"}}, `"hello"; expected "b in n"`},
+		{"a server error", []probe.Result{{Status: 503, Body: want, Error: "answers 503"}}, "answers 503"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := classify(Check{From: "b", To: "a", Family: "IPv4", Stage: StageConnect, Message: "old"}, test.answers, want)
-			if got.Passed != test.passed || got.Stage != test.stage || !strings.Contains(got.Message, test.message) {
+			got := measured(Check{From: "b", To: "a", Family: "IPv4", Message: "old"}, test.answers, want)
+			if got.Passed != (test.message == "") || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v", got)
 			}
-			if test.passed && (got.Milliseconds != 2 || got.Message != "") {
+			if got.Passed && (got.Milliseconds != 2 || got.Message != "") {
 				t.Errorf("got %+v, want the median 2 and no message", got)
-			}
-			if !test.passed && len(test.answers) > 0 && got.Remedy == "" {
-				t.Errorf("stage %s has no remedy", got.Stage)
 			}
 		})
 	}
 }
 
-func TestOnlyWhatFailedBlocksAFetch(t *testing.T) {
-	well, refused := &member{}, &member{failed: errors.New("denied"), failedAt: StageAdmit}
-	broken := &member{failed: errors.New("no image"), failedAt: StageCreate}
+func TestACheckThatFailsSaysWhy(t *testing.T) {
+	ended, cancel := context.WithDeadline(context.Background(), time.Now())
+	defer cancel()
+	of := func(id string, pod *corev1.Pod, err error) *member {
+		target := &command.Target{Context: id, Client: fake.NewClientBuilder().WithScheme(command.NewScheme()).Build()}
+		running := agent.Agent{AgentInfo: model.AgentInfo{ID: model.ClusterID(id)}, Pod: &corev1.Pod{}}
+		return &member{Site: &agent.Site{Context: id, Target: target, Agent: running}, pod: pod, namespace: "n", service: "verify-" + id, failed: err}
+	}
+	pod := &corev1.Pod{}
+	well, refused, broken := of("a", pod, nil), of("b", pod, errors.New("denied")), of("c", nil, errors.New("no image"))
 	for _, test := range []struct {
-		name           string
-		from, to, want *member
+		name          string
+		from, to      *member
+		message, step string
 	}{
-		{"both are well", well, well, nil},
-		{"the export was refused", refused, well, refused},
-		{"the importer's own export was refused", well, refused, nil},
-		{"the importer has no Pod to fetch with", well, broken, broken},
+		{"nothing is imported", well, well, "it is not imported", "Service"},
+		{"the export was refused", refused, well, "denied", ""},
+		{"the importer's own export was refused", well, refused, "it is not imported", "Service"},
+		{"the importer has no Pod to fetch with", well, broken, "no image", ""},
 	} {
-		if got := blocking(test.from, test.to); got != test.want {
-			t.Errorf("%s: got %+v", test.name, got)
+		got := test.to.check(ended, test.from)
+		if len(got) != 1 || got[0].Passed || got[0].Message != test.message || (got[0].Cause == nil) != (test.step == "") {
+			t.Fatalf("%s: got %+v", test.name, got)
+		}
+		if cause := got[0].Cause; cause != nil && (cause.Check != test.step || cause.Cluster != "a") {
+			t.Errorf("%s: the cause is %+v", test.name, cause)
 		}
 	}
 }
@@ -72,8 +85,8 @@ func TestPrintShowsATableAndThenTheFailures(t *testing.T) {
 		{From: "a", To: "a", Family: "IPv4", Passed: true, Milliseconds: 0.84},
 		{From: "a", To: "a", Family: "IPv6", Passed: true, Milliseconds: 1},
 		{From: "a", To: "b", Family: "IPv4", Passed: true, Milliseconds: 12.06},
-		{From: "a", To: "b", Family: "IPv6", Stage: StageConnect, Message: "timed out", Remedy: "check routes"},
-		{From: "b", To: "a", Stage: StageImport, Message: "not imported: there is no ServiceImport", Remedy: "join"},
+		{From: "a", To: "b", Family: "IPv6", Message: "timed out", Cause: &trace.Step{Finding: finding.Finding{Check: "Connection", Cluster: "b", Reason: "NotRouted", Message: "0 of 1", Fix: "check routes"}}},
+		{From: "b", To: "a", Message: "denied"},
 		{From: "b", To: "b", Family: "IPv4", Passed: true, Milliseconds: 2},
 		{From: "b", To: "b", Family: "IPv6", Passed: true, Milliseconds: 2},
 	}, LeftBehind: []string{"namespace n in context \"b\""}}
@@ -87,11 +100,11 @@ b      a    -        FAILED
 b      b    IPv4     2.0 ms
 b      b    IPv6     2.0 ms
 
-FAILED: b fetching from a over IPv6, at stage Connect: timed out
-  check routes
+FAILED: b fetching from a over IPv6: timed out
+  Connection in b: NotRouted: 0 of 1
+  fix:  check routes
 
-FAILED: a fetching from b, at stage Import: not imported: there is no ServiceImport
-  join
+FAILED: a fetching from b: denied
 
 LEFT BEHIND: namespace n in context "b"
 `

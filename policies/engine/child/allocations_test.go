@@ -28,9 +28,9 @@ func inProcess(t testing.TB, list ...engine.Policy) *Client {
 	for _, w := range []*worker{c.main, c.spare} {
 		agent, evaluator := net.Pipe()
 		t.Cleanup(func() { _ = agent.Close() })
-		s := w.settings
-		s.Apart = false
-		go func() { _ = s.serve(evaluator) }()
+		o := w.options
+		o.Apart = false
+		go func() { _ = serve(o, evaluator) }()
 		w.live.Store(&process{rpc: rpc.NewClient(agent), done: make(chan struct{})})
 	}
 	for _, r := range c.Load(list) {
@@ -150,5 +150,26 @@ func TestTenPoliciesHaveRoom(t *testing.T) {
 				t.Errorf("the process has %d MiB of its %d", size>>10, maxMemory>>20)
 			}
 		}
+	}
+}
+
+// BAD INPUT: a tenant with a thousand Services of huge annotations. What is kept of inputs would
+// end the process, and the policies would be to blame.
+func TestHugeServicesDoNotFillTheMemory(t *testing.T) {
+	c := New(engine.Options{Timeout: time.Minute})
+	t.Cleanup(c.Close)
+	c.Load(baselines(t))
+	before := c.main.live.Load()
+	in := inputOf(1)
+	service := *in.Service
+	for n := range 1000 {
+		service.Annotations = map[string]string{"n": fmt.Sprint(n), "huge": strings.Repeat("x", 250<<10)}
+		in.Service = &service
+		if v := c.Evaluate(t.Context(), in); v.Outcome != decision.Allowed {
+			t.Fatalf("after %d Services: %v", n, v)
+		}
+	}
+	if !before.has(nil) {
+		t.Error("the process ended")
 	}
 }

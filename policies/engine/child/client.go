@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/preview"
@@ -48,10 +50,9 @@ type loaded struct {
 // New is a Client without policies. It takes the Timeout, what is Required and the Registerer of
 // an engine. It starts no process yet.
 func New(o engine.Options) *Client {
-	s := settings{Timeout: cmp.Or(o.Timeout, engine.DefaultTimeout), Required: o.Required}
-	apart := s
+	apart := o
 	apart.Apart = true
-	c := &Client{main: newWorker(s), spare: newWorker(apart)}
+	c := &Client{main: newWorker(o), spare: newWorker(apart)}
 	c.Front = engine.Front{Records: engine.NewRecords(o.Registerer), Writer: engine.NewWriter(), Decide: c.decide}
 	return c
 }
@@ -88,12 +89,14 @@ func (c *Client) Load(list []engine.Policy) []engine.Result {
 	now, err := c.load(list)
 	results := make([]engine.Result, len(list))
 	for i, policy := range list {
-		if results[i] = (engine.Result{Name: policy.Name, Err: busy{err}}); err != nil {
+		if results[i].Name = policy.Name; err != nil {
+			results[i].Err = busy(err)
 			continue
 		}
-		results[i].Err, results[i].Digest = nil, now.Results[i].Digest
-		if why := now.Results[i].Err; why != "" {
+		if why := now.Errs[i]; why != "" {
 			results[i].Err = errors.New(why)
+		} else {
+			results[i].Digest = policy.Digest()
 		}
 		if engine.IsExhausted(policy.Refused) {
 			results[i].Quarantine = policy.Refused
@@ -134,14 +137,9 @@ func (c *Client) load(list []engine.Policy) (*loaded, error) {
 	}
 }
 
-// busy is an error that says nothing about a policy: there was no process, or no time.
-type busy struct{ error }
-
-// Temporary reports that another attempt may succeed.
-func (busy) Temporary() bool { return true }
-
-// Unwrap implements errors.Unwrap.
-func (b busy) Unwrap() error { return b.error }
+// busy is an error that says nothing about a policy: there was no process, or no time. Another
+// attempt may succeed.
+func busy(err error) error { return apierrors.NewServiceUnavailable(err.Error()) }
 
 // decide has the process that answers evaluate the policies, save those that ended a
 // process before. If it dies, or one of those matches, all are evaluated apart. If there is no
@@ -157,10 +155,7 @@ func (c *Client) decide(ctx context.Context, on *engine.Subject) (decision.Verdi
 		go func() { _, _ = c.main.process(context.Background(), now) }() // for those that come next
 	}
 	if died || slices.ContainsFunc(answer.Evaluations, func(e engine.Evaluation) bool { return e.Failure == suspicion }) {
-		half, cancel := ctx, context.CancelFunc(func() {})
-		if deadline, ok := ctx.Deadline(); ok {
-			half, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
-		}
+		half, cancel := engine.ShareOf(ctx, 2)
 		apart, failed := c.decideApart(half, now, on)
 		cancel()
 		if failed == nil {
@@ -238,17 +233,17 @@ type change struct {
 // Check gives the error that Load would give for a policy that is added to the policies in use,
 // or replaces the one of its name.
 func (c *Client) Check(policy engine.Policy) error {
-	ctx, cancel := context.WithTimeout(context.Background(), checkTime)
-	defer cancel()
-	_, err := c.Change(ctx, policy)
+	_, err := c.Change(context.Background(), policy)
 	return err
 }
 
 // Change is what storing a policy would do. The error is that of Check.
 func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Change, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
 	now := c.current.Load()
 	if now == nil {
-		return nil, busy{engine.ErrNotLoaded}
+		return nil, busy(engine.ErrNotLoaded)
 	}
 	digest := policy.Digest()
 	if why := c.offenders.refused(digest); why != "" {
@@ -263,7 +258,7 @@ func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Chan
 	case c.offenders.tooCostly(err, map[string]string{policy.Name: digest}):
 		return nil, errors.New(c.offenders.refused(digest))
 	case err != nil && !isAnswer(err):
-		return nil, busy{err}
+		return nil, busy(err)
 	}
 	return out, err
 }

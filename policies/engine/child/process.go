@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/comity-mcs/comity/policies/engine"
 )
 
 // death is the error of a call during which the process ended.
@@ -47,12 +49,12 @@ type process struct {
 }
 
 // startProcess runs this program, which calls Serve.
-func startProcess(s settings) (*process, error) {
+func startProcess(o engine.Options) (*process, error) {
 	executable, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program, to evaluate policies in another process: %w", err)
 	}
-	argument, err := json.Marshal(s)
+	argument, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
@@ -60,26 +62,26 @@ func startProcess(s settings) (*process, error) {
 	p.cmd.Env = []string{"GOTRACEBACK=none"}
 	p.cmd.Stderr = &p.stderr
 	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
+	out, failed := p.cmd.StdoutPipe()
+	if err := errors.Join(err, failed); err != nil {
 		return nil, err
 	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a process that evaluates policies: %w", err)
 	}
-	p.rpc = rpc.NewClient(struct {
-		io.Reader
-		io.WriteCloser
-	}{out, in})
+	p.rpc = rpc.NewClient(pipe{out, in})
 	go func() {
 		err := p.cmd.Wait() // an answer that was not read yet is lost
 		p.died = p.stderr.death(err)
 		close(p.done)
 	}()
 	return p, nil
+}
+
+// pipe is the connection of the two processes.
+type pipe struct {
+	io.Reader
+	io.WriteCloser
 }
 
 // end kills it, unless it has ended.
@@ -174,12 +176,12 @@ func (s *stderr) death(err error) *death {
 
 // worker keeps a process with policies.
 type worker struct {
-	settings settings
-	turn     chan struct{} // of whoever starts a process, or has it alone
-	live     atomic.Pointer[process]
+	options engine.Options // of the engine in it
+	turn    chan struct{}  // of whoever starts a process, or has it alone
+	live    atomic.Pointer[process]
 }
 
-func newWorker(s settings) *worker { return &worker{settings: s, turn: make(chan struct{}, 1)} }
+func newWorker(o engine.Options) *worker { return &worker{options: o, turn: make(chan struct{}, 1)} }
 
 func (w *worker) close() {
 	if p := w.live.Load(); p != nil {
@@ -214,7 +216,7 @@ func (w *worker) process(ctx context.Context, want *loaded) (*process, error) {
 // most of it done for whoever comes next.
 func (w *worker) renewed(ctx context.Context, want *loaded) (p *process, err error) {
 	if p = w.live.Load(); !p.has(nil) {
-		if p, err = startProcess(w.settings); err != nil {
+		if p, err = startProcess(w.options); err != nil {
 			return nil, err
 		}
 		w.live.Store(p)

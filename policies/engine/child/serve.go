@@ -35,17 +35,11 @@ const (
 	exitExceeded = 3
 )
 
-// settings are the second argument of a process, as JSON.
-type settings struct {
-	Timeout  time.Duration // of one evaluation
-	Required []string
-	Apart    bool // each policy is evaluated by itself, and named before
-}
-
-// Serve is what the process does, until the end of the standard input.
+// Serve is what the process does, until the end of the standard input. The argument has the
+// options of its engine, as JSON.
 func Serve(argument string) error {
-	var s settings
-	if err := json.Unmarshal([]byte(argument), &s); err != nil {
+	var o engine.Options
+	if err := json.Unmarshal([]byte(argument), &o); err != nil {
 		return fmt.Errorf("read the settings: %w", err)
 	}
 	debug.SetMaxStack(maxStack)
@@ -53,14 +47,12 @@ func Serve(argument string) error {
 	if err := limitMemory(maxMemory); err != nil {
 		return fmt.Errorf("limit the memory: %w", err)
 	}
-	return s.serve(struct {
-		io.Reader
-		io.WriteCloser
-	}{os.Stdin, os.Stdout})
+	return serve(o, pipe{os.Stdin, os.Stdout})
 }
 
-func (s settings) serve(conn io.ReadWriteCloser) error {
-	evaluator, err := engine.New(engine.Options{Timeout: s.Timeout, Required: s.Required, Apart: s.Apart, Watch: s.watch})
+func serve(o engine.Options, conn io.ReadWriteCloser) error {
+	o.Watch = func(policy string, limit time.Duration) (stop func()) { return watch(o.Apart, policy, limit) }
+	evaluator, err := engine.New(o)
 	if err != nil {
 		return err
 	}
@@ -74,9 +66,9 @@ func (s settings) serve(conn io.ReadWriteCloser) error {
 }
 
 // watch ends the process when what is done until stop is called takes too much time of the
-// CPU, which does not depend on how busy the machine is.
-func (s settings) watch(policy string, limit time.Duration) (stop func()) {
-	if s.Apart {
+// CPU, which does not depend on how busy the machine is. What is done apart is named before.
+func watch(apart bool, policy string, limit time.Duration) (stop func()) {
+	if apart {
 		fmt.Fprintf(os.Stderr, "%c%s\n", named, policy)
 	}
 	begin, over := cpuTime(), &atomic.Bool{}
@@ -110,13 +102,10 @@ type server struct {
 
 // Loaded is what a process acknowledges.
 type Loaded struct {
-	Results []Result
+	Errs    []string // of the policies, in their order; empty for one that can be used
 	Digest  string
 	Imports bool // there are policies on imports
 }
-
-// Result is an engine.Result.
-type Result struct{ Name, Err, Digest string }
 
 // Load has an engine load policies.
 func (s *server) Load(q Question, into *Loaded) error {
@@ -124,12 +113,11 @@ func (s *server) Load(q Question, into *Loaded) error {
 	if err := json.Unmarshal(q.Policies, &list); err != nil {
 		return err
 	}
-	for _, one := range s.engine.Load(list) {
-		result := Result{Name: one.Name, Digest: one.Digest}
+	into.Errs = make([]string, len(list))
+	for i, one := range s.engine.Load(list) {
 		if one.Err != nil {
-			result.Err = one.Err.Error()
+			into.Errs[i] = one.Err.Error()
 		}
-		into.Results = append(into.Results, result)
 	}
 	into.Digest, into.Imports = s.engine.Digest(), s.engine.HasImportPolicies()
 	return nil

@@ -54,6 +54,15 @@ type PeerSpec struct {
 	// kubectl comity confirm missing sets it.
 	// +optional
 	ConfirmMissingBefore *metav1.Time `json:"confirmMissingBefore,omitempty"`
+	// drained makes the endpoints of that cluster the last resort here: they are used only
+	// where no other cluster has a ready one. kubectl comity drain sets it, kubectl comity
+	// resume removes it.
+	// +optional
+	Drained *Drained `json:"drained,omitempty"`
+	// ignoreDrain does not follow that cluster when it drains itself for all members
+	// (kubectl comity drain --self).
+	// +optional
+	IgnoreDrain bool `json:"ignoreDrain,omitempty"`
 	// removed states that the cluster is no member any more: what was imported of it is
 	// removed. kubectl comity leave sets it, and deletes the Peer when condition Removed
 	// is true. A Peer that is deleted otherwise removes nothing.
@@ -61,10 +70,27 @@ type PeerSpec struct {
 	Removed bool `json:"removed,omitempty"`
 }
 
+// Drained takes a cluster out of traffic.
+type Drained struct {
+	// since is when that began.
+	// +optional
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+	// over is how long it takes until all imports are drained, one after the other; without
+	// it, all are drained at once.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	Over metav1.Duration `json:"over,omitempty,omitzero"`
+	// force makes its endpoints not ready also where no other cluster has a ready one.
+	// +optional
+	Force bool `json:"force,omitempty"`
+}
+
 // Types of the conditions of a Peer.
 const (
 	// PeerConnected: the heartbeat of the cluster is seen, and all that it shares with
-	// this one was read. Reasons: those of sync/remote, Stale and Lost, and those for which
+	// this one was read. Reasons: those of sync/remote, Lost, and those for which
 	// the Peer is refused; Unknown with Connecting until anything is known.
 	PeerConnected = "Connected"
 	// PeerAccepted: the spec, the Secret and the cluster that answers are used as they
@@ -79,6 +105,9 @@ const (
 	// PeerWithinLimits: the cluster publishes no more, and no more often, than is read of
 	// one member.
 	PeerWithinLimits = "WithinLimits"
+	// PeerDrained: its endpoints are the last resort here, or are becoming that. The condition
+	// exists only while that is so.
+	PeerDrained = "Drained"
 	// PeerComplete: no export of the cluster is missing, and none waits for a
 	// confirmation. Reasons: Missing, TakeoverHeld. The message names the commands.
 	PeerComplete = "Complete"
@@ -133,6 +162,7 @@ type PeerExports struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name is the id of the cluster: one RFC 1123 label, at most 63 characters, no dot"
 // +kubebuilder:printcolumn:name="Connected",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].status`
+// +kubebuilder:printcolumn:name="Drained",type=string,JSONPath=`.status.conditions[?(@.type=="Drained")].status`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Exports",type=integer,JSONPath=`.status.exports.read`

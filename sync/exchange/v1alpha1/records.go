@@ -111,10 +111,11 @@ type ServiceProperties struct {
 	// annotations are ServiceExport.spec.exportedAnnotations.
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// preferLocal asks importers to route to endpoints of their own cluster
-	// first (annotation comity.dev/prefer: local on the ServiceExport).
+	// tiers say which clusters importers use before which others (annotation
+	// comity.dev/tiers of the ServiceExport). Importers ignore what they cannot read.
 	// +optional
-	PreferLocal bool `json:"preferLocal,omitempty"`
+	// +kubebuilder:validation:MaxLength=2100
+	Tiers string `json:"tiers,omitempty"`
 	// selector is that of the Service, for importers with --selectors=maintain. It is
 	// published only if the exporter has this setting too.
 	// +optional

@@ -1,10 +1,10 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liveness computes whether a peer is Connected, Stale or Lost.
+// Package liveness computes whether a peer is Connected or Lost.
 //
-// It takes the times at which the Lease of the peer was seen renewed, and the
-// present time; it gives a model.Liveness that changes only at transitions. It is
+// It takes the times at which the Lease of the peer was seen renewed, whether its
+// endpoints answer, and the present time; it gives a model.Liveness that changes only at transitions. It is
 // kept apart because it is pure: no clock, no client and no wait. All times are
 // those of this cluster; no clock of a peer is compared with another.
 package liveness
@@ -15,12 +15,14 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Times are how long a Lease may lack a renewal before its peer is Stale, and then Lost.
-type Times struct{ Stale, Lost time.Duration }
+// patience is for how many times as long a peer may lack a renewal of which the endpoints
+// answer, or cannot be probed: its leader may be changing, and nothing is to be done.
+const patience = 3
 
 // Tracker follows one peer. It is not safe for concurrent use.
 type Tracker struct {
-	times Times
+	// lostAfter is how long the Lease may lack a renewal.
+	lostAfter time.Duration
 	// since is the start of the time without a renewal: the last renewal, or,
 	// before the first, when the Tracker was made or the peer was first read.
 	since       time.Time
@@ -30,8 +32,8 @@ type Tracker struct {
 
 // New returns a Tracker of a peer whose Lease is watched from now on. The peer is
 // Connected at first, and has as long as any other to renew its Lease.
-func New(times Times, now time.Time) *Tracker {
-	return &Tracker{times: times, since: now, liveness: model.Liveness{State: model.Connected}}
+func New(lostAfter time.Duration, now time.Time) *Tracker {
+	return &Tracker{lostAfter: lostAfter, since: now, liveness: model.Liveness{State: model.Connected}}
 }
 
 // Liveness is the state as of the last Renewed or Update.
@@ -61,28 +63,26 @@ func (t *Tracker) Reached(now time.Time) {
 // so long, and could not have seen one.
 func (t *Tracker) Skip(d time.Duration) { t.since = t.since.Add(d) }
 
-// Overdue reports whether there was no renewal for as long as makes a peer Stale.
-func (t *Tracker) Overdue(now time.Time) bool { return now.Sub(t.since) >= t.times.Stale }
+// Missed reports whether a renewal is missing, Overdue whether for so long that the
+// endpoints of the peer are to be probed.
+func (t *Tracker) Missed(now time.Time) bool { return now.Sub(t.since) >= t.lostAfter/2 }
+
+// Overdue is described with Missed.
+func (t *Tracker) Overdue(now time.Time) bool { return now.Sub(t.since) >= t.lostAfter }
 
 // Update sets the state that follows from the time without a renewal, and reports
-// whether it changed. Reason and message say why there was none.
-func (t *Tracker) Update(now time.Time, reason, message string) bool {
-	state := t.state(now)
-	if state == t.liveness.State || state == model.Connected {
-		return false // only a renewal makes a peer Connected
+// whether it changed. Silent says that probes of its endpoints are not answered; reason and
+// message say why there was no renewal.
+func (t *Tracker) Update(now time.Time, silent bool, reason, message string) bool {
+	was, without := t.liveness, now.Sub(t.since)
+	isLost := without >= patience*t.lostAfter || silent && without >= t.lostAfter
+	switch {
+	case was.State == model.Lost: // only a renewal makes a peer Connected
+		t.liveness.Silent = silent
+	case isLost:
+		t.liveness = model.Liveness{State: model.Lost, Silent: silent, Seen: !t.lastRenewal.IsZero(), Since: seconds(now), Confirmed: seconds(t.lastRenewal), Reason: reason, Message: message}
 	}
-	t.liveness = model.Liveness{State: state, Seen: !t.lastRenewal.IsZero(), Since: seconds(now), Confirmed: seconds(t.lastRenewal), Reason: reason, Message: message}
-	return true
-}
-
-func (t *Tracker) state(now time.Time) model.LivenessState {
-	switch without := now.Sub(t.since); {
-	case without >= t.times.Lost:
-		return model.Lost
-	case without >= t.times.Stale:
-		return model.Stale
-	}
-	return model.Connected
+	return t.liveness != was
 }
 
 // seconds is the precision of times in conditions.

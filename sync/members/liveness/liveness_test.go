@@ -12,10 +12,9 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-var (
-	times = Times{Stale: 40 * time.Second, Lost: 5 * time.Minute}
-	start = time.Date(2026, 1, 1, 0, 0, 0, 500, time.UTC)
-)
+const lostAfter = 15 * time.Second
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 500, time.UTC)
 
 func at(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 
@@ -28,34 +27,42 @@ func TestLiveness(t *testing.T) {
 		do   func(*Tracker)
 		want model.Liveness
 	}{
-		{"a Lease that was never renewed leaves its peer Connected for a while", func(k *Tracker) { k.Update(at(39), "Why", "how") }, connected},
-		{"then it is Stale, and was never confirmed", func(k *Tracker) { k.Update(at(40), "Why", "how") },
-			model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
-		{"being read for the first time gives it the same time again", func(k *Tracker) { k.Reached(at(30)); k.Update(at(69), "Why", "how") }, connected},
-		{"being read again does not", func(k *Tracker) { k.Renewed(at(10)); k.Reached(at(45)); k.Update(at(50), "Why", "how") },
-			model.Liveness{State: model.Stale, Since: whole(50), Seen: true, Confirmed: whole(10), Reason: "Why", Message: "how"}},
-		{"being read does not make it Connected again", func(k *Tracker) { k.Update(at(40), "Why", "how"); k.Reached(at(41)) },
-			model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
+		{"a Lease that was never renewed leaves its peer Connected for a while", func(k *Tracker) { k.Update(at(44), false, "Why", "how") }, connected},
+		{"then it is Lost, and was never confirmed", func(k *Tracker) { k.Update(at(45), false, "Why", "how") },
+			model.Liveness{State: model.Lost, Since: whole(45), Reason: "Why", Message: "how"}},
+		{"it is Connected although its endpoints do not answer", func(k *Tracker) { k.Renewed(at(10)); k.Update(at(24), true, "Why", "how") }, seen},
+		{"it is Lost sooner if its endpoints do not answer", func(k *Tracker) { k.Renewed(at(10)); k.Update(at(25), true, "Why", "how") },
+			model.Liveness{State: model.Lost, Silent: true, Since: whole(25), Seen: true, Confirmed: whole(10), Reason: "Why", Message: "how"}},
+		{"that they answer again is no heartbeat", func(k *Tracker) {
+			k.Update(at(25), true, "Why", "how")
+			k.Update(at(30), false, "Other", "words")
+		}, model.Liveness{State: model.Lost, Since: whole(25), Reason: "Why", Message: "how"}},
+		{"that they do not answer later is said", func(k *Tracker) {
+			k.Update(at(45), false, "Why", "how")
+			k.Update(at(60), true, "Other", "words")
+		}, model.Liveness{State: model.Lost, Silent: true, Since: whole(45), Reason: "Why", Message: "how"}},
+		{"being read for the first time gives it the same time again", func(k *Tracker) { k.Reached(at(30)); k.Update(at(74), false, "Why", "how") }, connected},
+		{"being read again does not", func(k *Tracker) { k.Renewed(at(10)); k.Reached(at(45)); k.Update(at(55), false, "Why", "how") },
+			model.Liveness{State: model.Lost, Since: whole(55), Seen: true, Confirmed: whole(10), Reason: "Why", Message: "how"}},
+		{"being read does not make it Connected again", func(k *Tracker) { k.Update(at(45), false, "Why", "how"); k.Reached(at(46)) },
+			model.Liveness{State: model.Lost, Since: whole(45), Reason: "Why", Message: "how"}},
 		{"an update in the same state changes nothing", func(k *Tracker) {
-			k.Update(at(40), "Why", "how")
-			k.Update(at(100), "Other", "words")
-		}, model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
-		{"a longer time makes it Lost, since then and confirmed as before", func(k *Tracker) {
-			k.Renewed(at(10))
-			k.Update(at(50), "Why", "how")
-			k.Update(at(310), "Other", "words")
-		}, model.Liveness{State: model.Lost, Since: whole(310), Seen: true, Confirmed: whole(10), Reason: "Other", Message: "words"}},
-		{"a renewal makes it Connected at once", func(k *Tracker) { k.Update(at(310), "Why", "how"); k.Renewed(at(311)) }, seen},
+			k.Update(at(45), false, "Why", "how")
+			k.Update(at(100), false, "Other", "words")
+		}, model.Liveness{State: model.Lost, Since: whole(45), Reason: "Why", Message: "how"}},
+		{"a renewal makes it Connected at once", func(k *Tracker) { k.Update(at(310), true, "Why", "how"); k.Renewed(at(311)) }, seen},
 		{"a time in which this process did not run is left out", func(k *Tracker) {
 			k.Renewed(at(10))
 			k.Skip(300 * time.Second)
-			k.Update(at(345), "Why", "how")
+			k.Update(at(324), true, "Why", "how")
 		}, seen},
-		{"a clock that is set back makes no peer Connected", func(k *Tracker) { k.Update(at(40), "Why", "how"); k.Update(at(0), "Why", "how") },
-			model.Liveness{State: model.Stale, Since: whole(40), Reason: "Why", Message: "how"}},
+		{"a clock that is set back makes no peer Connected", func(k *Tracker) {
+			k.Update(at(45), false, "Why", "how")
+			k.Update(at(0), false, "Why", "how")
+		}, model.Liveness{State: model.Lost, Since: whole(45), Reason: "Why", Message: "how"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			k := New(times, start)
+			k := New(lostAfter, start)
 			c.do(k)
 			if diff := cmp.Diff(c.want, k.Liveness()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -65,7 +72,7 @@ func TestLiveness(t *testing.T) {
 }
 
 func TestTransitionsAreReportedOnce(t *testing.T) {
-	k := New(times, start)
+	k := New(lostAfter, start)
 	var got []string
 	note := func(what string, changed bool) {
 		if changed {
@@ -73,14 +80,14 @@ func TestTransitionsAreReportedOnce(t *testing.T) {
 		}
 	}
 	for s := range 700 {
-		if s < 60 || s > 500 {
+		if s < 40 || s > 500 {
 			note("renewed", s%10 == 0 && k.Renewed(at(s)))
 		}
 		before := k.Liveness().State
-		changed := k.Update(at(s), "Why", "how")
+		changed := k.Update(at(s), s > 90, "Why", "how")
 		note(string(before+" to "+k.Liveness().State), changed)
 	}
-	if diff := cmp.Diff([]string{"renewed", "Connected to Stale", "Stale to Lost", "renewed"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"renewed", "Connected to Lost", "Lost to Lost", "renewed"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

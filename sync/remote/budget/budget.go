@@ -22,36 +22,56 @@ import (
 // Limits bound what is read of one member, so that no member can exhaust the memory
 // or the processor of this cluster's agent. A member that exceeds one of them counts
 // as one that cannot be read: what was read before stays in use, and everything is
-// read again once the member is within the limits. Zero fields have the defaults,
-// which a clusterset of 30 members with 10,000 exports does not reach even if one
-// member has all the exports: 10,000 records of 1.5 kB and as many slices of ten
-// endpoints are 25 MB.
+// read again once the member is within the limits. Zero fields have the defaults.
+//
+// The defaults are for a clusterset of 100 members with 10,000 exports and 100,000
+// endpoints: it does not reach them, even if one member has all the exports. What is
+// held of all members together is bounded by what the clusterset has, not by 100 times
+// these limits, unless members are hostile.
 type Limits struct {
 	// Exports, Slices and Others are how many ExportRecords, EndpointSlices and
-	// objects of each other kind are read; defaults 20,000, 40,000 and 20,000.
+	// objects of each other kind are read.
 	Exports, Slices, Others int
-	// Bytes is the total size of these objects; default 64 MiB. An agent may use
-	// 512 MiB, and holds a slice twice if it imports it.
+	// Bytes is the total size of these objects.
 	Bytes int64
-	// ResponseBytes is the size of one response that is no watch, decompressed;
-	// default 8 MiB. Lists are read in pages of at most 250 records or 100 slices,
-	// so an average object may have 32 kB or 80 kB: a slice of 500 endpoints.
+	// ResponseBytes is the size of one response that is no watch, decompressed.
 	ResponseBytes int64
-	// EventBytes is the size of one event of a watch; default 4 MiB. etcd stores
-	// objects of at most 1.5 MB, which as JSON are at most twice as long. Eight watches
-	// may each hold an event that is not complete.
+	// EventBytes is the size of one event of a watch.
 	EventBytes int64
-	// BytesPerSecond is how fast is read, after a burst of BurstBytes; defaults
-	// 8 MiB and 64 MiB. That is 1,600 changes a second of slices of 100 endpoints.
+	// BytesPerSecond is how fast is read, after a burst of BurstBytes.
 	BytesPerSecond, BurstBytes int64
 }
 
+// The defaults, which a hub's quotas have too.
+const (
+	// MaxExports: 10,000 exports, whose records are in two namespaces while their audience changes.
+	MaxExports = 20_000
+	// MaxSlices: one slice for each of 10,000 exports and IP family, in two namespaces.
+	MaxSlices = 40_000
+	// MaxOthers: one report for each of 10,000 exports of this cluster, and as many again.
+	MaxOthers = 20_000
+	// maxBytes: 10,000 records of 1.1 kB and slices of 1.2 kB, in two namespaces, and 10,000 reports
+	// of 1 kB are 56 MB. Of 100 members that share these exports, each has 0.4 MB.
+	maxBytes = 64 << 20
+	// maxResponseBytes: lists are read in pages of at most 250 records or 100 slices, so an
+	// average object may have 32 kB or 80 kB: a slice of 500 endpoints.
+	maxResponseBytes = 8 << 20
+	// maxEventBytes: etcd stores objects of at most 1.5 MB, which as JSON are at most twice as
+	// long. Eight watches of a member may each hold an event that is not complete.
+	maxEventBytes = 4 << 20
+	// bytesPerSecond: 1,600 changes a second of slices of 100 endpoints. 50 a second in 100
+	// members, one of which may make all, are 60 kB for slices of ten.
+	bytesPerSecond = 8 << 20
+	// burstBytes: everything that a member may have.
+	burstBytes = maxBytes
+)
+
 // SetDefaults replaces zero fields.
 func (l *Limits) SetDefaults() {
-	l.Exports, l.Slices, l.Others = cmp.Or(l.Exports, 20_000), cmp.Or(l.Slices, 40_000), cmp.Or(l.Others, 20_000)
-	l.Bytes = cmp.Or(l.Bytes, 64<<20)
-	l.ResponseBytes, l.EventBytes = cmp.Or(l.ResponseBytes, 8<<20), cmp.Or(l.EventBytes, 4<<20)
-	l.BytesPerSecond, l.BurstBytes = cmp.Or(l.BytesPerSecond, 8<<20), cmp.Or(l.BurstBytes, 64<<20)
+	l.Exports, l.Slices, l.Others = cmp.Or(l.Exports, MaxExports), cmp.Or(l.Slices, MaxSlices), cmp.Or(l.Others, MaxOthers)
+	l.Bytes = cmp.Or(l.Bytes, maxBytes)
+	l.ResponseBytes, l.EventBytes = cmp.Or(l.ResponseBytes, maxResponseBytes), cmp.Or(l.EventBytes, maxEventBytes)
+	l.BytesPerSecond, l.BurstBytes = cmp.Or(l.BytesPerSecond, bytesPerSecond), cmp.Or(l.BurstBytes, burstBytes)
 }
 
 // Exceeded is a limit that was exceeded.
@@ -173,7 +193,7 @@ func (f *Feed) add(h *holding, object runtime.Object) *Exceeded {
 	before, known := h.sizes[accessor.GetName()]
 	switch {
 	case known && h == f.pending:
-		// An informer keeps all pages of a list until the last one, and a list that has nothing
+		// A reflector keeps all pages of a list until the last one, and a list that has nothing
 		// but repetitions would exceed no limit.
 		return &Exceeded{"1 object of each name in one list"}
 	case !known && count+len(h.sizes) >= f.limit:

@@ -22,7 +22,7 @@ import (
 const (
 	// mostAllocations of one request to create a ServiceExport, from the handler's
 	// ServeHTTP to its return, with the policies that Comity ships, in both processes.
-	mostAllocations = 600
+	mostAllocations = 620
 	// mostForAPolicy is what each further policy may add.
 	mostForAPolicy = 50
 )

@@ -64,7 +64,7 @@ func Gatekeeper() (facts.Evaluator, error) {
 
 // Evaluate implements facts.Evaluator.
 func (g gatekeeper) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
-	text, err := json.Marshal(in)
+	text, err := textOf(in)
 	if err != nil {
 		return decision.Verdict{Problem: err.Error()}
 	}
@@ -85,6 +85,16 @@ func (g gatekeeper) Evaluate(ctx context.Context, in decision.Input) decision.Ve
 		}
 	}
 	return verdict
+}
+
+// textOf is the JSON of an input. Rules expect a list of clusters also where there are none.
+func textOf(in decision.Input) ([]byte, error) {
+	for _, scope := range []*decision.Scope{&in.Scope, &in.NamespaceScope, &in.EffectiveScope} {
+		if scope.Clusters == nil {
+			scope.Clusters = []string{}
+		}
+	}
+	return json.Marshal(in)
 }
 
 // rules are those of the policies that Comity ships, in CEL: each is true for an
@@ -131,7 +141,7 @@ func CEL() (facts.Evaluator, error) {
 
 // Evaluate implements facts.Evaluator.
 func (p precompiled) Evaluate(ctx context.Context, in decision.Input) decision.Verdict {
-	text, err := json.Marshal(in)
+	text, err := textOf(in)
 	if err != nil {
 		return decision.Verdict{Problem: err.Error()}
 	}

@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	clusterset = "bench"
+	// ClusterSet is the one that all belong to.
+	ClusterSet = "bench"
 	// readyTimeout bounds the start of one agent.
 	readyTimeout = 2 * time.Minute
 )
@@ -141,7 +142,7 @@ func Join(ctx context.Context, members []*Member) error {
 // side is how m takes part in a join.
 func (m *Member) side() join.Cluster {
 	return join.Cluster{
-		ID: model.ClusterID(m.ID()), Set: clusterset, Namespace: install.Namespace, ServiceAccount: install.Account,
+		ID: model.ClusterID(m.ID()), Set: ClusterSet, Namespace: install.Namespace, ServiceAccount: install.Account,
 		RESTConfig: m.RESTConfig(), Server: m.PeerServer(), AcceptedCIDRs: []netip.Prefix{Addresses},
 	}
 }

@@ -59,7 +59,7 @@ func newMember(c *controlplane.Cluster, dir string) (*Member, error) {
 }
 
 func (m *Member) install(ctx context.Context, binary, kubectl string, free []int, flags []string) error {
-	target := install.Target{Cluster: m.Cluster, Set: clusterset, Kubectl: kubectl, Dir: m.dir, Ports: free}
+	target := install.Target{Cluster: m.Cluster, Set: ClusterSet, Kubectl: kubectl, Dir: m.dir, Ports: free}
 	agent, err := install.Prepare(ctx, target, binary, flags...)
 	if err != nil {
 		return err
@@ -87,6 +87,9 @@ func (m *Member) StartAgent(ctx context.Context) error {
 
 // StopAgent ends the agent as a kubelet does.
 func (m *Member) StopAgent() error { return m.agent.Stop() }
+
+// StopAgentFor is StopAgent, and has it start with these flags next.
+func (m *Member) StopAgentFor(flags ...string) error { return m.agent.StopFor(flags...) }
 
 // CreateNamespace makes a namespace.
 func (m *Member) CreateNamespace(ctx context.Context, name string) error {

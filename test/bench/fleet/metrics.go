@@ -76,6 +76,9 @@ func (m Metrics) Waiting() int {
 	return int(m.sum("workqueue_depth", "") + m.sum("controller_runtime_active_workers", ""))
 }
 
+// statusOfPeers is a controller that looks at each Peer again and again, and is never idle where there are many.
+const statusOfPeers = "peer-status"
+
 // Quiet is how long an agent must do nothing to count as idle.
 const Quiet = 3 * time.Second
 
@@ -87,9 +90,12 @@ func (m *Member) WaitIdle(ctx context.Context, controller string, reconciled int
 	return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		now, err := m.Metrics(ctx)
 		if err != nil {
+			if !m.agent.Running() {
+				return false, fmt.Errorf("the agent of %s ended:\n%s", m.ID(), m.agent.LogTail(5))
+			}
 			return false, ctx.Err() // it may be just starting
 		}
-		total := now.sum("controller_runtime_reconcile_total", "")
+		total := now.sum("controller_runtime_reconcile_total", "") - float64(now.Reconciled(statusOfPeers))
 		if total != before || now.Waiting() > 0 || now.Reconciled(controller) < reconciled {
 			calm, before = time.Now(), total
 			return false, nil
@@ -138,13 +144,13 @@ func (m *Member) ResetPeak() error {
 }
 
 // Peak is the most that the agent held in resident memory since ResetPeak.
-func (m *Member) Peak() (int, error) { return m.status("VmHWM:") }
+func (m *Member) Peak() (int, error) { return status(m.agent.PID(), "VmHWM:") }
 
-func (m *Member) resident() (int, error) { return m.status("VmRSS:") }
+func (m *Member) resident() (int, error) { return status(m.agent.PID(), "VmRSS:") }
 
-// status is a size that the kernel tells of the agent, in bytes.
-func (m *Member) status(field string) (int, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.agent.PID()))
+// status is a size that the kernel tells of a process, in bytes.
+func status(pid int, field string) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return 0, err
 	}

@@ -19,7 +19,7 @@ func (r *Results) Markdown() string {
 		"Every cluster is an etcd without fsync and an API server on that machine, with the agent as a process beside it. "+
 		"Load is the machine's one-minute average right before: what is above the number of CPUs was others' work or our own preparation.\n",
 		m.CPUs, m.Model, m.MemoryGiB, m.OS, m.Kernel, m.Go, m.Versions)
-	for _, part := range []func(*strings.Builder){r.propagation, r.memory, r.change, r.restart, r.hostile, r.admission} {
+	for _, part := range []func(*strings.Builder){r.propagation, r.memory, r.change, r.restart, r.hostile, r.admission, r.scale} {
 		part(&page)
 	}
 	page.WriteString(bounds)

@@ -25,6 +25,13 @@ func sample() *Results {
 		Requests: 4000, Engines: []AdmissionEngine{{Name: "Comity", Clusters: 50, Namespaces: 200, Took: Quantiles{P50: 90 * time.Microsecond, P99: time.Millisecond}, Allocations: 400, Bytes: 3e4}},
 		Audit: AdmissionAudit{Exports: 10000, Rate: 200, For: time.Minute, Took: q, Evaluations: 77},
 	}
+	r.Scale = &Scale{Rate: 50, Points: []ScalePoint{
+		{Members: 10, Exports: 1000, Endpoints: 10_000, Converged: 20 * time.Second, In: half, Out: q, Live: 20 << 20},
+		{Members: 30, Exports: 1000, Endpoints: 10_000, Converged: 24 * time.Second, In: q, Out: q, Live: 24 << 20, Connections: 29},
+		{Members: 10, Exports: 3000, Endpoints: 10_000, Converged: 60 * time.Second, In: q, Out: q, Live: 30 << 20},
+		{Members: 100, Exports: 10_000, Endpoints: 100_000, Converged: time.Minute, In: q, Out: q},
+		{Hub: true, Members: 10, Exports: 1000, Endpoints: 10_000, In: q, Out: q},
+	}}
 	return r
 }
 
@@ -62,6 +69,8 @@ func TestThePageHasEachFigure(t *testing.T) {
 		"**2000 bytes** | 4000 bytes", // between the points that hold any
 		"| good | 7 | 4.0 ms | 5.0 ms | 10.0 ms | 15.0 ms | 8 | 9 | 3 MiB |", "| **growth** from unread to good | | **1.00** |", "| **growth** from good to bad | | **2.00** | 2.00 | **2.00** | 2.00 |", "| **growth** from good to worse | | **2.00** |",
 		"| 50 | 200 | Comity | 90 µs | 0 µs | 1000 µs | 0 µs | 400 | 30000 |", "While 10000 stored exports", "**p99 20.00 ms**",
+		"| mesh | 10 | 1000 | 10000 | 20.0 s | 4, **10**, 15 ms | 8, **20**, 30 ms | **0** | 20 MiB |",
+		"| mesh | 10 members more | +2.0 s | +5.0 ms | +2.0 MiB | +0.000 | +0.000 | +14.5 |", "| mesh | 1,000 exports more | +20.0 s | +5.0 ms | +5.0 MiB |",
 		"b: patch (import) | 1.00", "cold start, until the last slice is written | 60.0 s | 0", "importing agent, until it has reconciled everything | 1.0 s | **0**",
 	} {
 		if !strings.Contains(page, want) {

@@ -34,10 +34,9 @@ var (
 	relayColor  = color.RGBA{R: 0xa0, G: 0xae, B: 0xc0, A: 0xff}
 )
 
-// SVG plots propagation: for Comity and the relay a bar to p50, and a line from
-// there to p99.
-func (r *Results) SVG() (string, error) {
-	p, height, err := r.plot()
+// svg plots rows of two bars each: a bar to p50, and a line from there to p99.
+func svg(title string, rows []row) (string, error) {
+	p, height, err := plotOf(title, rows)
 	if err != nil {
 		return "", err
 	}
@@ -57,30 +56,27 @@ func (r *Results) SVG() (string, error) {
 // inner is the part of the picture that the plot fills.
 func inner(c draw.Canvas) draw.Canvas { return draw.Crop(c, margin, -margin, margin, -margin) }
 
-// plot gives the plot and its height.
-func (r *Results) plot() (*plot.Plot, vg.Length, error) {
+// plotOf gives the plot and its height.
+func plotOf(title string, rows []row) (*plot.Plot, vg.Length, error) {
 	p := plot.New()
-	p.Title.Text = "From a change of an endpoint until it is written elsewhere: bar to p50, line to p99"
+	p.Title.Text = title + ": bar to p50, line to p99"
 	p.Title.Padding, p.X.Label.Padding, p.Legend.Padding = 4, 4, 4
 	p.X.Label.Text = "milliseconds"
 	p.X.Min = 0
 	p.Y.Width, p.Y.Tick.Length = 0, 0
 	p.Legend.Top = true
 	var names plot.ConstantTicks
-	for i, row := range r.rows() {
+	for i, row := range rows {
 		y := -float64(i)
 		names = append(names, plot.Tick{Value: y, Label: row.name})
-		comity, err := addBar(p, y+halfRow, row.Comity, comityColor)
-		if err != nil {
-			return nil, 0, err
-		}
-		relay, err := addBar(p, y-halfRow, row.Relay, relayColor)
-		if err != nil {
-			return nil, 0, err
-		}
-		if i == 0 {
-			p.Legend.Add("Comity", comity)
-			p.Legend.Add("relay", relay)
+		for n, bar := range row.bars {
+			drawn, err := addBar(p, y+halfRow*float64(1-2*n), bar.took, bar.fill)
+			if err != nil {
+				return nil, 0, err
+			}
+			if i == 0 {
+				p.Legend.Add(bar.name, drawn)
+			}
 		}
 	}
 	p.Y.Tick.Marker = names
@@ -90,21 +86,31 @@ func (r *Results) plot() (*plot.Plot, vg.Length, error) {
 	return p, headHeight + rowHeight*vg.Length(len(names)+1), nil
 }
 
-// row is one way of one measurement.
+// row is one measurement of two.
 type row struct {
 	name string
-	Comparison
+	bars []bar
+}
+
+type bar struct {
+	name string
+	took Quantiles
+	fill color.Color
 }
 
 func (r *Results) rows() (rows []row) {
 	for _, p := range r.sorted() {
 		name := fmt.Sprintf("%d clusters, %d %s", p.Clusters, p.Exports, plural(p.Exports))
-		rows = append(rows, row{name + ", remote", p.Remote})
+		rows = append(rows, row{name + ", remote", p.Remote.bars()})
 		if p.Local != (Comparison{}) {
-			rows = append(rows, row{name + ", local", p.Local})
+			rows = append(rows, row{name + ", local", p.Local.bars()})
 		}
 	}
 	return rows
+}
+
+func (c Comparison) bars() []bar {
+	return []bar{{"Comity", c.Comity, comityColor}, {"relay", c.Relay, relayColor}}
 }
 
 // addBar adds a bar to p50, a line to p99 and a label with both, and gives the bar.

@@ -21,9 +21,9 @@ type label struct {
 }
 
 // labels draws the plot and gives its texts.
-func labels(t *testing.T, r *Results) (all []label, picture vg.Rectangle) {
+func labels(t *testing.T, rows []row) (all []label, picture vg.Rectangle) {
 	t.Helper()
-	p, height, err := r.plot()
+	p, height, err := plotOf("From a change of an endpoint until it is written elsewhere", rows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,10 +51,12 @@ func TestEveryLabelIsInThePictureAndApart(t *testing.T) {
 	slow.AddPropagation(Propagation{Clusters: 20, Exports: 100_000, Changes: 1, Remote: Comparison{Comity: Quantiles{P50: 9 * time.Second, P99: 100 * time.Second}, Relay: Quantiles{P50: 1, P99: 2}}})
 	equal := &Results{}
 	equal.AddPropagation(Propagation{Clusters: 2, Exports: 1, Remote: Comparison{Comity: Quantiles{P50: 1, P99: 1}, Relay: Quantiles{P50: 1, P99: 1}}})
-	for name, r := range map[string]*Results{"usual": sample(), "one slow measurement": slow, "one measurement": equal} {
+	for name, rows := range map[string][]row{
+		"usual": sample().rows(), "one slow measurement": slow.rows(), "one measurement": equal.rows(), "a large clusterset": sample().Scale.scaleRows(),
+	} {
 		t.Run(name, func(t *testing.T) {
-			all, picture := labels(t, r)
-			if want := 3 * len(r.rows()); len(all) < want {
+			all, picture := labels(t, rows)
+			if want := 3 * len(rows); len(all) < want {
 				t.Fatalf("got %d labels, want at least %d: a name and two times for each row", len(all), want)
 			}
 			for i, a := range all {

@@ -28,6 +28,7 @@ type Results struct {
 	Restart     *Restart      `json:",omitempty"`
 	Hostile     *Hostile      `json:",omitempty"`
 	Admission   *Admission    `json:",omitempty"`
+	Scale       *Scale        `json:",omitempty"`
 }
 
 // Propagation is the time from a change of an endpoint in one cluster until it
@@ -221,7 +222,7 @@ func Load(dir string) (*Results, error) {
 	return r, json.Unmarshal(text, r)
 }
 
-// Save writes the results, the page and the plot.
+// Save writes the results, the page and the plots.
 func (r *Results) Save(dir string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -231,7 +232,13 @@ func (r *Results) Save(dir string) error {
 	page := "# Benchmarks\n\nMade by `make bench ARGS=\"--write docs\"`; do not edit.\n\n" + r.Markdown()
 	if len(r.Propagation) > 0 {
 		page += "\n![Time from a change until it is written elsewhere, Comity and relay](" + fileName + ".svg)\n"
-		if files[".svg"], err = r.SVG(); err != nil {
+		if files[".svg"], err = svg("From a change of an endpoint until it is written elsewhere", r.rows()); err != nil {
+			return err
+		}
+	}
+	if r.Scale != nil {
+		page += "\n![Time of a change into and out of one member of a large clusterset](" + fileName + "-scale.svg)\n"
+		if files["-scale.svg"], err = svg("From a change until it is written in one member, or published by it", r.Scale.scaleRows()); err != nil {
 			return err
 		}
 	}

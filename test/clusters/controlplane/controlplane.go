@@ -11,6 +11,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,8 +60,9 @@ type Options struct {
 	APIServerArgs []string
 	// Nodes per cluster, each in a zone of its own (<id>-1, <id>-2, ...); default 2.
 	Nodes int
-	// DualStack gives Pods and Services IPv6 addresses too.
-	DualStack bool
+	// Family is that of Pods and Services: IPv4, the default, or both. API servers here listen on IPv4, and
+	// refuse Services that have no address of it.
+	Family clusters.Family
 	// AuditBodies has Writes return the bodies of requests too.
 	AuditBodies bool
 }
@@ -96,6 +98,9 @@ func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 	if options.Nodes == 0 {
 		options.Nodes = 2
 	}
+	if options.Family == clusters.IPv6 {
+		return nil, fmt.Errorf("control planes as processes cannot have the family %s alone: expected %s or %s; kind clusters can", clusters.IPv6, clusters.IPv4, clusters.DualStack)
+	}
 	provider, err := binaries.New()
 	if err != nil {
 		return nil, err
@@ -118,7 +123,7 @@ func Start(ctx context.Context, options Options) ([]*Cluster, error) {
 	all := make([]*Cluster, len(options.IDs))
 	group, groupCtx := errgroup.WithContext(ctx)
 	for i, id := range options.IDs {
-		network, err := clusters.NetworkOf(options.FirstNetwork+i, options.DualStack)
+		network, err := clusters.NetworkOf(options.FirstNetwork+i, cmp.Or(options.Family, clusters.IPv4))
 		if err != nil {
 			return nil, err
 		}

@@ -5,20 +5,23 @@
 // kubelets, kube-proxy and CoreDNS, for end-to-end tests.
 //
 // It takes cluster ids and options, and the node image and images to load from
-// the environment, and gives running clusters with disjoint networks of both IP
-// families, routes between all nodes for Pods, zones on the nodes and
-// clusterset.local in DNS. Where Docker has no IPv6 the clusters have IPv4 alone,
-// and a line says so. It never pulls what is loaded already and deletes only
+// the environment, and gives running clusters with disjoint networks,
+// routes between all nodes for Pods, zones on the nodes and clusterset.local in
+// DNS. The networks have both IP families, unless the options name one; where
+// Docker has no IPv6 they have IPv4 alone, and a line says so. It never pulls what is loaded already and deletes only
 // clusters that it made.
 package kind
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,6 +50,8 @@ type Options struct {
 	Set string
 	// FirstNetwork numbers the network of the first cluster; default 1. See clusters.NetworkOf.
 	FirstNetwork int
+	// Family is that of Pods and Services; by default both where Docker has IPv6, else IPv4.
+	Family clusters.Family
 	// Workers are nodes beside the control plane, which takes Pods too when there are none.
 	Workers int
 	// ProxyModes are kube-proxy's by cluster id: iptables, nftables, ...; kind's default where there is none.
@@ -142,13 +147,23 @@ func Open(ctx context.Context, options Options) ([]*Cluster, error) {
 
 // plan gives names and networks to the clusters of options.
 func plan(ctx context.Context, tools *tools, options Options) ([]*Cluster, error) {
-	dual, err := tools.hasIPv6(ctx)
-	if err != nil {
-		return nil, err
+	family := options.Family
+	if family != clusters.IPv4 {
+		hasIPv6, err := tools.hasIPv6(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case !hasIPv6 && family != "":
+			return nil, fmt.Errorf("clusters with addresses of %s cannot be made, because Docker gives nodes no IPv6 address", family)
+		case !hasIPv6:
+			family = clusters.IPv4
+		default:
+			family = cmp.Or(family, clusters.DualStack)
+		}
 	}
 	all := make([]*Cluster, len(options.IDs))
 	for i, id := range options.IDs {
-		network, err := clusters.NetworkOf(max(options.FirstNetwork, 1)+i, dual)
+		network, err := clusters.NetworkOf(max(options.FirstNetwork, 1)+i, family)
 		if err != nil {
 			return nil, err
 		}
@@ -216,13 +231,17 @@ func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "kubeconfig"
 func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.config) }
 
 // PeerServer implements clusters.Cluster: Pods of other clusters reach the node's address in Docker's network.
-func (c *Cluster) PeerServer() string { return "https://" + c.nodes[0].address() + ":6443" }
+func (c *Cluster) PeerServer() string {
+	return "https://" + net.JoinHostPort(c.nodes[0].address(), "6443")
+}
 
 // Network implements clusters.Cluster.
 func (c *Cluster) Network() clusters.Network { return c.network }
 
 // DNSAddress implements clusters.Cluster. On Linux the node's address can be reached from the host.
-func (c *Cluster) DNSAddress() string { return fmt.Sprintf("%s:%d", c.nodes[0].address(), dnsNodePort) }
+func (c *Cluster) DNSAddress() string {
+	return net.JoinHostPort(c.nodes[0].address(), strconv.Itoa(dnsNodePort))
+}
 
 // Close implements clusters.Cluster. It works after a Start that failed half-way.
 func (c *Cluster) Close() error {

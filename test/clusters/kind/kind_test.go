@@ -103,35 +103,43 @@ func TestSetsWithTheSameIDsHaveOtherNames(t *testing.T) {
 func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *testing.T) {
 	for _, c := range []struct {
 		name, mode, want string
-		dual             bool
+		family           clusters.Family
 		podSync          time.Duration
 	}{
-		{name: "IPv4, kind's default mode", want: `  podSubnet: 10.101.0.0/16
+		{name: "IPv4, kind's default mode", family: clusters.IPv4, want: `  podSubnet: 10.101.0.0/16
   serviceSubnet: 10.201.0.0/16
 `},
-		{name: "a kubelet that looks more often", podSync: 10 * time.Second, want: `  podSubnet: 10.101.0.0/16
+		{name: "a kubelet that looks more often", family: clusters.IPv4, podSync: 10 * time.Second, want: `  podSubnet: 10.101.0.0/16
   serviceSubnet: 10.201.0.0/16
 kubeadmConfigPatches:
 - |
   kind: KubeletConfiguration
   syncFrequency: 10s
 `},
-		{name: "both families, nftables", mode: "nftables", dual: true, want: `  podSubnet: 10.101.0.0/16,fd00:100:1::/48
+		{name: "both families, nftables", mode: "nftables", family: clusters.DualStack, want: `  podSubnet: 10.101.0.0/16,fd00:100:1::/48
   serviceSubnet: 10.201.0.0/16,fd00:200:1::/108
   ipFamily: dual
   kubeProxyMode: nftables
 `},
+		{name: "IPv6 alone", family: clusters.IPv6, want: `  podSubnet: fd00:100:1::/48
+  serviceSubnet: fd00:200:1::/108
+  ipFamily: ipv6
+`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			network, err := clusters.NetworkOf(1, c.dual)
+			network, err := clusters.NetworkOf(1, c.family)
 			if err != nil {
 				t.Fatal(err)
 			}
+			zones := []string{"", ""} // set later
+			if c.mode == "nftables" {
+				zones = []string{", topology.kubernetes.io/zone: a-1", ", topology.kubernetes.io/zone: a-2"}
+			}
 			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + `nodes:
 - role: control-plane
-  labels: {topology.kubernetes.io/region: a, topology.kubernetes.io/zone: a-1}
+  labels: {topology.kubernetes.io/region: a` + zones[0] + `}
 - role: worker
-  labels: {topology.kubernetes.io/region: a, topology.kubernetes.io/zone: a-2}
+  labels: {topology.kubernetes.io/region: a` + zones[1] + `}
 `
 			options := Options{Workers: 1, PodSync: c.podSync, ProxyModes: map[string]string{"a": c.mode}}
 			if diff := cmp.Diff(want, (&Cluster{id: "a", network: network}).kindConfig(options)); diff != "" {

@@ -6,6 +6,7 @@ package kind
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -59,7 +60,8 @@ func (c *Cluster) move(ctx context.Context, from, to string, wanted bool) error 
 // Block resets every connection from Pods of c to the API server of peer, those
 // that are open too, until Unblock. Nodes still reach it.
 func (c *Cluster) Block(ctx context.Context, peer *Cluster) error {
-	return c.filter(ctx, fmt.Sprintf("ip daddr %s tcp dport 6443 reject with tcp reset", peer.nodes[0].address()))
+	server := peer.nodes[0].links[0].address
+	return c.filter(ctx, fmt.Sprintf("%s daddr %s tcp dport 6443 reject with tcp reset", table(server), server))
 }
 
 // DropFrom drops every packet from Pods of peer to Pods of c, until Unblock, as a packet
@@ -67,13 +69,17 @@ func (c *Cluster) Block(ctx context.Context, peer *Cluster) error {
 func (c *Cluster) DropFrom(ctx context.Context, peer *Cluster) error {
 	var rules []string
 	for _, prefix := range peer.network.PodCIDRs {
-		family := "ip"
-		if prefix.Addr().Is6() {
-			family = "ip6"
-		}
-		rules = append(rules, fmt.Sprintf("%s saddr %s drop", family, prefix))
+		rules = append(rules, fmt.Sprintf("%s saddr %s drop", table(prefix.Addr()), prefix))
 	}
 	return c.filter(ctx, rules...)
+}
+
+// table is how nft names the family of an address.
+func table(address netip.Addr) string {
+	if address.Is6() {
+		return "ip6"
+	}
+	return "ip"
 }
 
 // filter applies rules to what every node forwards, in place of those before.
@@ -91,7 +97,7 @@ END
 `, strings.Join(rules, "\n\t\t")))
 }
 
-// Unblock undoes Block and DropFrom; it does nothing where nothing is blocked.
+// Unblock undoes Block, DropFrom and Cut; it does nothing where nothing is blocked.
 func (c *Cluster) Unblock(ctx context.Context) error {
 	return c.onNodes(ctx, "nft 'table inet comity-block; delete table inet comity-block'\n")
 }
@@ -107,4 +113,35 @@ func (c *Cluster) onNodes(ctx context.Context, script string) error {
 		}
 	}
 	return nil
+}
+
+// Freeze stops every process on the nodes of c at once, as a machine that hangs, until Thaw.
+func (c *Cluster) Freeze(ctx context.Context) error { return c.onEngine(ctx, "pause") }
+
+// Thaw undoes Freeze.
+func (c *Cluster) Thaw(ctx context.Context) error { return c.onEngine(ctx, "unpause") }
+
+func (c *Cluster) onEngine(ctx context.Context, verb string) error {
+	for _, n := range c.nodes {
+		if _, err := c.tools.run(ctx, c.tools.docker, nil, verb, n.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Cut drops every packet from Pods of c to the Pods and nodes of peer, until Unblock.
+func (c *Cluster) Cut(ctx context.Context, peer *Cluster) error {
+	var rules []string
+	for _, prefix := range peer.network.PodCIDRs {
+		family := "ip"
+		if prefix.Addr().Is6() {
+			family = "ip6"
+		}
+		rules = append(rules, fmt.Sprintf("%s daddr %s drop", family, prefix))
+	}
+	for _, n := range peer.nodes {
+		rules = append(rules, fmt.Sprintf("ip daddr %s drop", n.address()))
+	}
+	return c.filter(ctx, rules...)
 }

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
@@ -42,7 +43,7 @@ type link struct {
 	podCIDR netip.Prefix
 }
 
-// address is the node's IPv4 address, which this machine and all clusters reach.
+// address is one of the node's addresses, which this machine and all clusters reach; IPv4 where there is one.
 func (n node) address() string { return n.links[0].address.String() }
 
 // attempts is how often a cluster is made: a busy machine may exceed kind's own
@@ -88,6 +89,9 @@ func (c *Cluster) startOnce(ctx context.Context, options Options) error {
 	if err := c.serveDNS(ctx, !options.Fresh); err != nil {
 		return err
 	}
+	if err := c.labelZones(ctx, options); err != nil {
+		return err
+	}
 	if len(options.Images) > 0 {
 		c.tools.say("kind: load %s into %s", strings.Join(options.Images, " "), c.Name())
 	}
@@ -111,8 +115,11 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 
 func (c *Cluster) kindConfig(options Options) string {
 	more := ""
-	if len(c.network.PodCIDRs) > 1 {
+	switch cidrs := c.network.PodCIDRs; {
+	case len(cidrs) > 1:
 		more += "  ipFamily: dual\n"
+	case cidrs[0].Addr().Is6():
+		more += "  ipFamily: ipv6\n"
 	}
 	if mode := options.ProxyModes[c.id]; mode != "" {
 		more += "  kubeProxyMode: " + mode + "\n"
@@ -126,23 +133,51 @@ networking:
   podSubnet: %s
   serviceSubnet: %s
 %snodes:
-%s`, join(c.network.PodCIDRs), join(c.network.ServiceCIDRs), more, c.nodesConfig(options.Workers))
+%s`, join(c.network.PodCIDRs), join(c.network.ServiceCIDRs), more, c.nodesConfig(options))
 }
 
-// nodesConfig gives each node a zone of its own, <id>-1, <id>-2, ..., with which it
+// nodesConfig gives each node its region and, in nftables mode, its zone, with which it
 // registers. A label that is set later makes kube-proxy write all its rules again,
 // and in nftables mode, on kernel 6.18 with nft 1.0.6, its maps are empty after
 // that: no Pod reaches a Service any more.
-func (c *Cluster) nodesConfig(workers int) string {
+func (c *Cluster) nodesConfig(options Options) string {
 	var out strings.Builder
-	for i := range workers + 1 {
-		role := "worker"
+	for i := range options.Workers + 1 {
+		role, zone := "worker", ""
 		if i == 0 {
 			role = "control-plane"
 		}
-		fmt.Fprintf(&out, "- role: %s\n  labels: {%s: %s, %s: %s-%d}\n", role, corev1.LabelTopologyRegion, c.id, corev1.LabelTopologyZone, c.id, i+1)
+		if c.registersZones(options) {
+			zone = fmt.Sprintf(", %s: %s", corev1.LabelTopologyZone, c.zone(i))
+		}
+		fmt.Fprintf(&out, "- role: %s\n  labels: {%s: %s%s}\n", role, corev1.LabelTopologyRegion, c.id, zone)
 	}
 	return out.String()
+}
+
+func (c *Cluster) registersZones(options Options) bool { return options.ProxyModes[c.id] == "nftables" }
+
+// zone is that of a node: each has one of its own, <id>-1, <id>-2, ...
+func (c *Cluster) zone(node int) string { return fmt.Sprintf("%s-%d", c.id, node+1) }
+
+// labelZones gives the nodes their zones once kube-proxy runs, because CoreDNS is reached
+// through it. A kube-proxy that starts can miss the zone that its node already has: it
+// may read the node before its rules are notified of labels. It then ignores all hints.
+func (c *Cluster) labelZones(ctx context.Context, options Options) error {
+	if c.registersZones(options) {
+		return nil
+	}
+	client, err := kubernetes.NewForConfig(c.config)
+	if err != nil {
+		return err
+	}
+	for i, n := range c.nodes {
+		patch := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, corev1.LabelTopologyZone, c.zone(i))
+		if _, err := client.CoreV1().Nodes().Patch(ctx, n.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // join writes ranges as kind expects them.

@@ -61,7 +61,7 @@ func (k *inDocker) start(ctx context.Context, ids []string) ([]clusters.Cluster,
 			images = append(images, used)
 		}
 	}
-	started, err := kind.Start(ctx, kind.Options{IDs: ids, Dir: k.world.path("clusters"), Images: images, Fresh: true, Out: k.world.Out.Lines()})
+	started, err := kind.Start(ctx, kind.Options{IDs: ids, Family: k.world.family, Dir: k.world.path("clusters"), Images: images, Fresh: true, Out: k.world.Out.Lines()})
 	if err != nil {
 		return nil, err
 	}

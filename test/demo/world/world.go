@@ -52,6 +52,7 @@ type World struct {
 	Dir     string
 	Members []*Member
 
+	family   clusters.Family
 	root     string
 	programs *binaries.Provider
 	// kubectl and helm are programs; only kind needs helm.
@@ -80,7 +81,7 @@ type backend interface {
 }
 
 // New prepares a world; it starts nothing yet.
-func New(t *output.Printer, kind Kind) (*World, error) {
+func New(t *output.Printer, kind Kind, family clusters.Family) (*World, error) {
 	provider, err := binaries.New()
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func New(t *output.Printer, kind Kind) (*World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for the demo: %w", err)
 	}
-	w := &World{Out: t, Kind: kind, Dir: dir, root: provider.Root, programs: provider}
+	w := &World{Out: t, Kind: kind, family: family, Dir: dir, root: provider.Root, programs: provider}
 	w.backend = newBackend(w)
 	return w, nil
 }

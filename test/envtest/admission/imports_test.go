@@ -85,6 +85,7 @@ var _ = Describe("what Comity imported", func() {
 		Entry("the name of the derived Service", "ServiceImport", metadata("annotations", patch{model.AnnotationDerivedName: "mine"}),
 			"changed annotations "+model.AnnotationDerivedName+": of those of comity.dev", SpecTimeout(time.Minute)),
 		Entry("the list of the exports", "Service", metadata("annotations", patch{model.AnnotationList: "x"}), "changed annotations "+model.AnnotationList, SpecTimeout(time.Minute)),
+		Entry("the tiers in force", "Service", metadata("annotations", patch{model.AnnotationTiers: "*"}), "changed annotations "+model.AnnotationTiers, SpecTimeout(time.Minute)),
 		Entry("the copy of the list", "ServiceImport", metadata("annotations", patch{model.AnnotationList: nil}), "changed annotations "+model.AnnotationList, SpecTimeout(time.Minute)),
 		Entry("the digest of what Comity applied", "ServiceImport", metadata("annotations", patch{model.AnnotationApplied: nil}), "changed annotations "+model.AnnotationApplied, SpecTimeout(time.Minute)),
 		Entry("a label of the MCS API", "ServiceImport", metadata("labels", patch{"multicluster.kubernetes.io/x": "y"}), "changed labels multicluster.kubernetes.io/x", SpecTimeout(time.Minute)),
@@ -113,6 +114,7 @@ var _ = Describe("what Comity imported", func() {
 		Expect(merge(ctx, alice, w.kinds(kind), change)).To(Succeed())
 	},
 		Entry("say what becomes of endpoints of a lost cluster", "ServiceImport", metadata("annotations", patch{model.AnnotationOnLost: "keep"}), SpecTimeout(time.Minute)),
+		Entry("set tiers", "ServiceImport", metadata("annotations", patch{model.AnnotationTiers: "self; *"}), SpecTimeout(time.Minute)),
 		Entry("confirm a takeover", "ServiceImport", metadata("annotations", patch{model.AnnotationConfirmTakeover: "c/uid"}), SpecTimeout(time.Minute)),
 		Entry("add labels of their own", "ServiceImport", metadata("labels", patch{"team": "shop"}), SpecTimeout(time.Minute)),
 		Entry("add annotations of their own", "Service", metadata("annotations", patch{"example.com/note": "x"}), SpecTimeout(time.Minute)),

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 )
 
@@ -33,7 +34,7 @@ func start(t *testing.T, options controlplane.Options) []*controlplane.Cluster {
 }
 
 func TestADualStackClusterGivesPodsAndServicesBothFamilies(t *testing.T) {
-	c := start(t, controlplane.Options{IDs: []string{"d"}, FirstNetwork: 9, DualStack: true, Nodes: 1})[0]
+	c := start(t, controlplane.Options{IDs: []string{"d"}, FirstNetwork: 9, Family: clusters.DualStack, Nodes: 1})[0]
 	typed := client(t, c)
 	dual := corev1.IPFamilyPolicyRequireDualStack
 	s := service("web", webLabels, "")

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -43,9 +44,10 @@ func ownAddress() string {
 
 // listener is an endpoint that answers while it is open.
 type listener struct {
-	port int32
-	open func()
-	end  func()
+	port   int32
+	open   func()
+	end    func()
+	probes atomic.Int32
 }
 
 func (l *listener) close() { l.end() }
@@ -67,6 +69,7 @@ func listen() *listener {
 				if err != nil {
 					return
 				}
+				l.probes.Add(1)
 				_ = connection.Close()
 			}
 		}()

@@ -72,26 +72,29 @@ type fakeProbe struct {
 	fails    func(from model.ClusterID, target string) string
 }
 
-func (f *fakeProbe) run(_ context.Context, _ *command.Target, from agent.Agent, request probe.Request) (probe.Response, error) {
+func (f *fakeProbe) run(_ context.Context, _ *command.Target, from agent.Agent, request probe.Request) (results []probe.Result, err error) {
 	if f.requests == nil {
 		f.requests = map[model.ClusterID]probe.Request{}
 	}
 	f.requests[from.ID] = request
-	result := func(target string) probe.Result {
-		r := probe.Result{Target: target}
+	for _, t := range request.Targets {
+		r := probe.Result{Target: t.Target}
 		if f.fails != nil {
-			r.Error = f.fails(from.ID, target)
+			r.Error = f.fails(from.ID, t.Target)
 		}
-		return r
+		results = append(results, r)
 	}
-	var response probe.Response
-	for _, s := range request.Servers {
-		response.Servers = append(response.Servers, result(s.URL))
+	return results, nil
+}
+
+// targets are those that a cluster was asked for, of one scheme.
+func (f *fakeProbe) targets(from model.ClusterID, scheme string) (all []string) {
+	for _, t := range f.requests[from].Targets {
+		if strings.HasPrefix(t.Target, scheme) {
+			all = append(all, t.Target)
+		}
 	}
-	for _, u := range request.URLs {
-		response.URLs = append(response.URLs, result(u))
-	}
-	return response, nil
+	return all
 }
 
 // plugin runs the commands on a kubeconfig.
@@ -189,11 +192,11 @@ var _ = Describe("kubectl comity join", func() {
 		out, _, err := p.run(ctx, args...)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("Joined clusters a, b, c of clusterset prod"))
-		Expect(out).To(ContainSubstring("Next: kubectl comity status a b c"))
+		Expect(out).To(ContainSubstring("Next: kubectl comity status a b c --wait 1m"))
 		for _, pair := range [][2]model.ClusterID{{"a", "b"}, {"b", "a"}, {"a", "c"}, {"c", "a"}, {"b", "c"}, {"c", "b"}} {
 			Eventually(reading(ctx, pair[0], pair[1])).WithTimeout(cachedFor).Should(Succeed(), "%v", pair)
 		}
-		Expect(p.probe.requests["a"].URLs).To(ConsistOf(
+		Expect(p.probe.targets("a", "http:")).To(ConsistOf(
 			"http://10.2.0.5:8082/healthz", "http://[fd00:2::5]:8082/healthz", "http://10.3.0.5:8082/healthz", "http://[fd00:3::5]:8082/healthz"))
 
 		before := versions(ctx)

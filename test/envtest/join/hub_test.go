@@ -48,8 +48,8 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 		out, _, err := p.run(ctx, args...)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(out).To(ContainSubstring("the API server of the hub at https://127.0.0.1:"))
-		Expect(p.probe.requests["spoke-a"].Servers).To(HaveEach(HaveField("URL", strings.TrimRight(clusters["c"].Host, "/"))))
-		Expect(p.probe.requests["spoke-a"].URLs).To(ConsistOf("http://10.2.0.5:8082/healthz"))
+		Expect(p.probe.targets("spoke-a", "https:")).To(HaveEach(strings.TrimRight(clusters["c"].Host, "/")))
+		Expect(p.probe.targets("spoke-a", "http:")).To(ConsistOf("http://10.2.0.5:8082/healthz"))
 		Expect(connectTo(inHub(ctx, "a")).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace("comity-spoke-b"))).To(Succeed())
 
 		out, _, err = p.run(ctx, "join", "a", "b", "--hub", "c")

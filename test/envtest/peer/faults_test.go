@@ -41,20 +41,19 @@ var _ = Describe("a peer behind a broken network", func() {
 		Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
 	})
 
-	It("FAULT 6: a peer of whom nothing comes at all is Stale, then Lost, keeps what it exported, and recovers", func() {
+	It("FAULT 6: a peer of whom nothing comes at all is Lost, keeps what it exported, and recovers", func() {
 		kept := there.export("b", "kept-in-the-dark")
 		Eventually(exports(kept)).Should(HaveLen(1))
 		toB.toxic("dark", "timeout", `{"timeout":0}`)
-		Eventually(member("b")).Should(HaveField("Liveness.State", model.Stale))
-		Expect(member("b")().Liveness).To(And(HaveField("Reason", remote.ReasonUnreachable), HaveField("Confirmed", Not(BeZero()))))
 		Eventually(member("b")).Should(HaveField("Liveness.State", model.Lost))
+		Expect(member("b")().Liveness).To(And(HaveField("Reason", remote.ReasonUnreachable), HaveField("Confirmed", Not(BeZero()))))
 		Expect(member("b")()).To(haveSynced)
 		Expect(exportsOf(peers, kept)).To(HaveLen(1))
 		Expect(member("c")()).To(And(haveConnected, haveSynced), "another peer has no part in it")
 		toB.cure("dark")
 		Eventually(member("b")).Should(haveConnected)
 		Eventually(condition("b", "Connected")).Should(HavePrefix("True Connected"))
-		Eventually(eventsOn("b")).Should(ContainElements(HavePrefix("Stale: "), HavePrefix("Lost: "), HavePrefix("Connected: the heartbeat of the cluster is seen")))
+		Eventually(eventsOn("b")).Should(ContainElements(HavePrefix("Lost: "), HavePrefix("Connected: the heartbeat of the cluster is seen")))
 	})
 
 	It("FAULT 5: connections that break cause no wrong withdrawal, and what was withdrawn meanwhile goes", func() {
@@ -136,11 +135,11 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		}).Should(Succeed())
 		Expect(reconnects()).To(Equal(lists))
 
-		By("revoking it: Unauthorized at the next request, then Stale, and nothing is withdrawn")
+		By("revoking it: Unauthorized at the next request, then Lost, and nothing is withdrawn")
 		withdraw("second")
 		Eventually(func() string { toB.hangUp(); always(); return condition("b", "Connected")() }).WithPolling(time.Second).Should(HavePrefix("False Unauthorized"))
-		Eventually(member("b")).Should(HaveField("Liveness", And(HaveField("State", model.Stale), HaveField("Reason", remote.ReasonUnauthorized))))
-		Eventually(condition("b", "Connected")).Should(And(HavePrefix("False Stale"), ContainSubstring("Unauthorized")))
+		Eventually(member("b")).Should(HaveField("Liveness", And(HaveField("State", model.Lost), HaveField("Reason", remote.ReasonUnauthorized))))
+		Eventually(condition("b", "Connected")).Should(And(HavePrefix("False Lost"), ContainSubstring("Unauthorized")))
 		Expect(member("b")()).To(haveSynced)
 		always()
 

@@ -38,11 +38,10 @@ import (
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
-// Times, shortened from 40 s and 5 min.
+// Times, shortened from 15 s.
 const (
-	staleAfter = 3 * time.Second
-	lostAfter  = 11 * time.Second // more than a question that is not answered takes
-	heartbeat  = 500 * time.Millisecond
+	lostAfter = 3 * time.Second
+	heartbeat = 500 * time.Millisecond
 	// statusInterval is shortened from 5 s.
 	statusInterval = 500 * time.Millisecond
 	soon           = 60 * time.Second // bounds every wait
@@ -107,7 +106,7 @@ func startAgent() (*members.Set, *prometheus.Registry) {
 	Expect(err).NotTo(HaveOccurred())
 	registry := prometheus.NewRegistry()
 	set := members.New(members.Options{
-		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", StaleAfter: staleAfter, LostAfter: lostAfter, StatusInterval: statusInterval,
+		Self: "a", ClusterUID: "uid-a", ClusterSet: "prod", Namespace: "comity-system", LostAfter: lostAfter, StatusInterval: statusInterval,
 		Registry: registry, Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName("peer"),
 		LocalCluster: func() model.LocalCluster { return model.LocalCluster{} },
 	})

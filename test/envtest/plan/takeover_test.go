@@ -210,7 +210,7 @@ var _ = Describe("a selector that goes", func() {
 })
 
 var _ = Describe("the endpoints of a lost cluster", func() {
-	It("are withdrawn in place, also if it was not read since start, and come back when it is read", func() {
+	It("are the last resort in place, also if it was not read since start, and come back as it published them", func() {
 		c := importing()
 		second := source("web-2", "10.3.0.1")
 		c.Desired.Constituents = append(c.Desired.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: "c"}, Declared: c.Desired.Ports})
@@ -222,19 +222,19 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 		Expect(api.Update(ctx, labeled, client.FieldOwner("user"))).To(Succeed())
 
 		full, sources := c.Desired, c.Sources
-		c.Unsynced, c.Lost = []model.ClusterID{"b"}, []model.ClusterID{"b"}
+		c.Unsynced, c.Traffic = []model.ClusterID{"b"}, map[model.ClusterID]model.Traffic{"b": model.Unanswered}
 		c.Desired, c.Frozen = plan.Standing(c.Current, c.Key, &model.Import{Constituents: full.Constituents[1:]}), true
 		c.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"c": sources["c"]}
-		Expect(c.bring().Withdrawn).To(Equal([]model.ClusterID{"b"}))
+		Expect(c.bring().Unready).To(HaveKeyWithValue(model.ClusterID("b"), len(before.Endpoints)))
 		Expect(c.writes).To(Equal([]string{"update EndpointSlice"}))
 		got := c.slice("b")
 		Expect(got.UID).To(Equal(before.UID))
-		Expect(got.Endpoints).To(HaveEach(HaveField("Conditions", And(HaveField("Ready", HaveValue(BeFalse())), HaveField("Serving", HaveValue(BeFalse()))))))
+		Expect(got.Endpoints).To(HaveEach(HaveField("Conditions", And(HaveField("Ready", HaveValue(BeFalse())), HaveField("Serving", HaveValue(BeTrue())), HaveField("Terminating", HaveValue(BeTrue()))))))
 		Expect(got.Labels).To(HaveKeyWithValue("mine", "yes"))
 
-		c.Lost = nil
+		c.Traffic = nil
 		c.bring()
-		Expect(c.writes).To(BeEmpty(), "what it was before is known only when the cluster is read")
+		Expect(c.slice("b").Endpoints).To(HaveEach(HaveField("Conditions.Ready", HaveValue(BeTrue()))))
 
 		c.Unsynced, c.Desired, c.Frozen, c.Sources = nil, full, false, sources
 		c.bring()

@@ -23,6 +23,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -168,7 +169,8 @@ var _ = Describe("status", func() {
 		GinkgoHelper()
 		site := &agent.Site{Context: "a", Target: target}
 		site.Agent, site.Err = agent.Find(scratch, target)
-		return status.Reader{Later: d}.Read(scratch, []*agent.Site{site})
+		report, _ := status.Reader{Later: d}.Read(scratch, []*agent.Site{site})
+		return report
 	}
 	read := func() status.Report { return readAfter(0) }
 	BeforeEach(func() { install(newNamespace(), true) })
@@ -203,7 +205,7 @@ var _ = Describe("status", func() {
 			Expect(report.Clusters[0].Peers[0].State).To(Equal(state))
 			var messages []string
 			for _, problem := range report.Problems {
-				Expect(problem.Object).To(Equal("peer b"))
+				Expect(problem.Object).To(Equal("Peer b"))
 				messages = append(messages, problem.Message)
 			}
 			Expect(messages).To(Equal(problems))
@@ -226,8 +228,8 @@ var _ = Describe("status", func() {
 		for _, name := range []string{"one", "two"} {
 			imported(namespace, name, []metav1.Condition{is("Available", "False", "Lost", "b is Lost"), is("Frozen", "True", "NotRead", "cluster b is not read")}, entry("b", "u", "", time.Time{}))
 		}
-		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer b", Message: "Connected is False (Lost): no heartbeat", Reason: "Lost", Affects: 4}))
-		Expect(run("status", "a").out).To(HavePrefix("Problems:\n  a: peer b (affects 4 objects): Connected is False (Lost): no heartbeat\n"))
+		Expect(read().Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "Peer b", Message: "Connected is False (Lost): no heartbeat", Reason: "Lost", Affects: 4}))
+		Expect(run("status", "a").out).To(HavePrefix("Problems:\n  a: Peer b (affects 4 objects): Connected is False (Lost): no heartbeat\n"))
 	})
 	It("is awaited", func() {
 		b := peer("b", nil, good(is("Connected", "False", "Lost", "no heartbeat"))...)
@@ -246,8 +248,8 @@ var _ = Describe("status", func() {
 		peer("c", nil, good(is("Connected", "Unknown", "Connecting", "cluster c is being connected to"))...)
 		Expect(read().Problems).To(BeEmpty())
 		Expect(readAfter(2 * time.Minute).Problems).To(ConsistOf(
-			status.Problem{Context: "a", Object: "peer b", Message: "the agent has not set condition Connected of the Peer yet"},
-			status.Problem{Context: "a", Object: "peer c", Message: "Connected is Unknown (Connecting): cluster c is being connected to", Reason: "Connecting"},
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "Peer b", Message: "the agent has not set condition Connected of the Peer yet"},
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "Peer c", Message: "Connected is Unknown (Connecting): cluster c is being connected to", Reason: "Connecting"},
 		))
 	})
 	It("names the clusters of imports that have no Peer", func() {
@@ -255,7 +257,7 @@ var _ = Describe("status", func() {
 		imported(namespace, "one", nil, entry("a", "own", "", time.Time{}), entry("b", "u", "", time.Time{}), entry("gone", "v", "", time.Time{}))
 		imported(namespace, "two", nil, entry("gone", "v", "", time.Time{}))
 		peer("b", nil, good()...)
-		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "peer gone", Message: "there is no Peer; what is imported from the cluster stays (2, such as " + namespace +
+		Expect(read().Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "Peer gone", Message: "there is no Peer; what is imported from the cluster stays (2, such as " + namespace +
 			"/one); join it again, or run kubectl comity leave --id gone a"}))
 	})
 	It("has one line for each cluster and cause of imports that wait", func() {
@@ -270,8 +272,8 @@ var _ = Describe("status", func() {
 		}
 		imported(namespace, "single", held("b"), entry("c", "u", "", time.Time{}), older(entry("b", "uid-b", "", time.Time{})))
 		Expect(read().Problems).To(ConsistOf(
-			status.Problem{Context: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
-			status.Problem{Context: "a", Object: "100 ServiceImports, such as " + namespace + "/held-00",
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "100 ServiceImports, such as " + namespace + "/held-00",
 				Message: "TakeoverHeld is True (TakeoverHeld): an export of cluster c waits to decide them; kubectl comity confirm takeover --all --from c --context a"},
 		))
 	})
@@ -280,7 +282,7 @@ var _ = Describe("status", func() {
 		for _, name := range []string{"web", "db"} {
 			lose(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "lost"}})
 		}
-		Expect(read().Problems).To(ConsistOf(status.Problem{Context: "a", Object: "exports of cluster a",
+		Expect(read().Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "exports of cluster a",
 			Message: "Lost: their ServiceExports disappeared with a restore, and they stay published (2, such as " + namespace +
 				"/db); create these again, or run kubectl comity confirm lost --all --context a"}))
 	})
@@ -296,7 +298,7 @@ var _ = Describe("status", func() {
 		report := read()
 		Expect(report.Services).To(HaveLen(1))
 		Expect(report.Services[0].Conditions).To(ContainElement(HaveField("Type", "Ready")))
-		Expect(report.Problems).To(ConsistOf(status.Problem{Context: "a", Object: "ServiceExport " + namespace + "/web",
+		Expect(report.Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceExport " + namespace + "/web",
 			Message: "Available is False (NamespaceMissing): imported by 0 of 1 clusters"}))
 	})
 })

@@ -24,6 +24,7 @@ import (
 	"github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // timeout is far more than anything here takes on a busy machine.
@@ -312,7 +313,10 @@ var _ = Describe("ExportPolicies", func() {
 		leader := start()
 		create(ctx, policy("first", "no"))
 		Eventually(leader.answer).Within(timeout).Should(ConsistOf("first no"))
-		check := controller.NewChecker(leader.engine, nil).Check
+		check := func(policy *v1alpha1.ExportPolicy) error {
+			_, err := controller.NewChecker(leader.engine, facts.Stored{Reader: facts.Reader{Client: direct}}).Check(ctx, policy)
+			return err
+		}
 		Expect(check(policy("second", "no"))).To(Succeed())
 		Expect(check(&v1alpha1.ExportPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "second"},

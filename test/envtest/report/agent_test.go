@@ -85,7 +85,7 @@ func (c *cluster) start(imports bool) {
 	n.peers = members.New(members.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: clusterset, Namespace: system, Registry: registry,
 		Recorder: mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(c.ID()).WithName("peer"),
-		StaleAfter: 40 * time.Second, LostAfter: 5 * time.Minute, StatusInterval: 5 * time.Second, LocalCluster: n.home.Get,
+		LostAfter: 15 * time.Second, StatusInterval: 5 * time.Second, LocalCluster: n.home.Get,
 	})
 	Expect(n.peers.SetupWithManager(mgr)).To(Succeed())
 	n.running, err = controllers.SetupWithManager(mgr, controllers.Options{

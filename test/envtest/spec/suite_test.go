@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 	"github.com/comity-mcs/comity/test/envtest/suite"
@@ -31,7 +32,7 @@ var (
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	set = clusterset.New(ctx)
-	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, DualStack: true})
+	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, Family: clusters.DualStack})
 	set.Add(ctx, controlplane.Options{IDs: []string{"c"}, APIServerOnly: true})
 	set.Join(ctx, "a", "b", "c")
 	a, b, c = set.Members["a"], set.Members["b"], set.Members["c"]

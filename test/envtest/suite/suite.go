@@ -95,6 +95,8 @@ func APIServer() *envtest.Environment {
 	ginkgo.GinkgoHelper()
 	env := &envtest.Environment{
 		CRDDirectoryPaths: []string{filepath.Join("..", "..", "..", "config", "crd")}, ErrorIfCRDPathMissing: true,
+		// 20 s are not enough for several that end their watches at once on a busy machine.
+		ControlPlaneStopTimeout: 2 * time.Minute,
 	}
 	for _, text := range clusters.MCSDefinitions() {
 		definition := &apiextensionsv1.CustomResourceDefinition{}

@@ -78,7 +78,7 @@ func (c *cluster) start() {
 	a.engine.Load(c.imports)
 	a.peers = members.New(members.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Registry: registry,
-		StaleAfter: time.Hour, LostAfter: 2 * time.Hour, // specs stop agents
+		LostAfter:      time.Hour, // specs stop agents
 		LocalCluster:   func() model.LocalCluster { return model.LocalCluster{} },
 		StatusInterval: settled / 3,
 		Recorder:       mgr.GetEventRecorder("comity"), Log: ctrl.Log.WithName(string(c.id)).WithName("peer"),

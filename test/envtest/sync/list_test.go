@@ -278,9 +278,7 @@ var _ = Describe("the list of an import", Ordered, Serial, func() {
 		Expect(b.address(ns, "pay")).To(Equal(address))
 
 		By("the namespace's owner letting it decide in b, by an annotation")
-		record.Spec.Type, record.Spec.Ports = mcsv1beta1.ClusterSetIP, []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}
-		record.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		Expect(c.client.Update(ctx(), record)).To(Succeed())
+		c.patch(record, `{"spec":{"type":"ClusterSetIP","ports":[{"name":"http","protocol":"TCP","port":80}],"sessionAffinity":"ClientIP"}}`)
 		Eventually(b.condition(ns, "pay", "TakeoverHeld")).Should(ContainSubstring("sessionAffinity"))
 		b.patch(b.serviceImport(ns, "pay"), fmt.Sprintf(`{"metadata":{"annotations":{%q:"c/hostile"}}}`, model.AnnotationConfirmTakeover))
 		b.isComplete(ns, "pay", "c, a")

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -97,6 +98,8 @@ var _ = Describe("the withdrawal of an export", func() {
 		}
 		b.stop() // its agent removes what it did not report
 		b.create(report)
+		key := types.NamespacedName{Namespace: ns, Name: "web"}
+		Eventually(func() []model.Report { return a.agent.peers.Reports(key) }).Should(ContainElement(HaveField("Imported", true)), "what a has read")
 		pass(2 * time.Hour)
 		Consistently(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
 		b.delete(report)

@@ -42,8 +42,10 @@ var _ = Describe("trace", func() {
 		Expect(errs).To(BeEmpty())
 		Expect(out).To(And(ContainSubstring("from cluster a\n"), ContainSubstring("└─ to cluster b\n"), ContainSubstring("Source: Published, 1 of 1"), ContainSubstring("No step is broken.")))
 		Expect(trace(ctx, ns+"/web", "b").Broken).To(BeFalse())
-		_, out, _ = plugin(ctx, "trace", ns+"/web", "a", "--no-connect")
-		Expect(out).To(ContainSubstring("not read  Import: cluster b was not read; name its context, too; cluster a says: Available True (Imported)"))
+		Eventually(ctx, func() string { // b reports the import after it is there
+			_, out, _ := plugin(ctx, "trace", ns+"/web", "a", "--no-connect")
+			return out
+		}).Should(ContainSubstring("not read  Import: cluster b was not read; name its context, too; cluster a says: Available True (Imported)"))
 		_, out, _ = plugin(ctx, "trace", ns+"/web", "b", "--no-connect")
 		Expect(out).To(And(ContainSubstring("not read  Export: cluster a was not read"), MatchRegexp(`ok +EndpointSlices: 2 of 2 are ready`)))
 	}, SpecTimeout(2*time.Minute))

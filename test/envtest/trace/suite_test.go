@@ -47,7 +47,7 @@ var (
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
-	set = clusterset.New(ctx, "--heartbeat-interval=1s", "--stale-after=4s", "--lost-after=60s")
+	set = clusterset.New(ctx, "--heartbeat-interval=1s", "--lost-after=4s")
 	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, APIServerOnly: true})
 	set.Join(ctx, "a", "b")
 	a, b = set.Members["a"], set.Members["b"]

@@ -108,9 +108,6 @@ func (p *Process) peerView(m model.Member, key types.NamespacedName) decide.Peer
 	if outcome, set := p.Imports[m.ID]; set {
 		out.Verdict.Outcome = outcome
 	}
-	if slices.Contains(p.Lost, m.ID) {
-		out.Probed = decide.Silent
-	}
 	if !m.Synced {
 		return out
 	}

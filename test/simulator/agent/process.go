@@ -144,7 +144,7 @@ func (p *Process) members() []model.Member {
 	for _, id := range p.Members() {
 		m := model.Member{ID: id, Synced: p.Peers[id].Synced(), Reported: true, Liveness: model.Liveness{State: model.Connected, Seen: true}, ConfirmMissingBefore: p.Peers[id].Confirmed}
 		if slices.Contains(p.Lost, id) {
-			m.Liveness.State = model.Lost
+			m.Liveness.State, m.Liveness.Silent = model.Lost, true
 		}
 		out = append(out, m)
 	}

@@ -3,9 +3,9 @@
 
 // Command clusters brings up clusters to play with, and down again.
 //
-//	go -C test run ./clusters/cmd/clusters up --count 3          control planes as processes: no Docker, no root
-//	go -C test run ./clusters/cmd/clusters up --count 2 --kind   kind clusters, in Docker
-//	go -C test run ./clusters/cmd/clusters down
+//	make clusters ARGS="--count 3"          control planes as processes: no Docker, no root
+//	make clusters ARGS="--count 2 --kind"   kind clusters, in Docker
+//	bin/clusters down
 package main
 
 import (
@@ -37,8 +37,10 @@ const downTimeout = 3 * time.Minute
 func main() {
 	count := pflag.Int("count", 3, "how many clusters up starts: a, b, c, ...")
 	useKind := pflag.Bool("kind", false, "kind clusters in Docker instead of control planes as processes")
+	var family clusters.Family
+	pflag.Var(&family, "family", "addresses of Pods and Services: ipv4, dual, or ipv6 with --kind; by default ipv4, and dual with --kind where Docker has IPv6")
 	pflag.Usage = func() {
-		_, _ = fmt.Fprintf(os.Stderr, "usage: clusters up [--count N] [--kind] | clusters down\n%s", pflag.CommandLine.FlagUsages())
+		_, _ = fmt.Fprintf(os.Stderr, "usage: clusters up [--count N] [--kind] [--family FAMILY] | clusters down\n%s", pflag.CommandLine.FlagUsages())
 	}
 	pflag.Parse()
 	log.SetLogger(logr.Discard()) // else controller-runtime complains after 30 s that no one did
@@ -47,7 +49,7 @@ func main() {
 	var err error
 	switch command := strings.Join(pflag.Args(), " "); command {
 	case "up":
-		err = up(ctx, *count, *useKind)
+		err = up(ctx, *count, *useKind, family)
 	case "down":
 		err = down(ctx)
 	default:
@@ -60,7 +62,7 @@ func main() {
 	}
 }
 
-func up(ctx context.Context, count int, useKind bool) (err error) {
+func up(ctx context.Context, count int, useKind bool, family clusters.Family) (err error) {
 	if count < 1 || count > clusters.MaxClusters {
 		return fmt.Errorf("--count is %d: it must be from 1 to %d", count, clusters.MaxClusters)
 	}
@@ -87,7 +89,7 @@ func up(ctx context.Context, count int, useKind bool) (err error) {
 		return err
 	}
 	began := time.Now()
-	all, err := start(ctx, dir, ids, useKind, manifests)
+	all, err := start(ctx, dir, ids, useKind, family, manifests)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -101,16 +103,16 @@ func up(ctx context.Context, count int, useKind bool) (err error) {
 	return errors.Join(append(errs, os.RemoveAll(dir))...)
 }
 
-func start(ctx context.Context, dir string, ids []string, useKind bool, manifests [][]byte) ([]clusters.Cluster, error) {
+func start(ctx context.Context, dir string, ids []string, useKind bool, family clusters.Family, manifests [][]byte) ([]clusters.Cluster, error) {
 	var all []clusters.Cluster
 	if useKind {
-		set, err := kind.Start(ctx, kind.Options{IDs: ids, Dir: dir, Manifests: manifests})
+		set, err := kind.Start(ctx, kind.Options{IDs: ids, Dir: dir, Family: family, Manifests: manifests})
 		for _, c := range set {
 			all = append(all, c)
 		}
 		return all, err
 	}
-	set, err := controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: dir, Manifests: manifests})
+	set, err := controlplane.Start(ctx, controlplane.Options{IDs: ids, Dir: dir, Family: family, Manifests: manifests})
 	for _, c := range set {
 		all = append(all, c)
 	}

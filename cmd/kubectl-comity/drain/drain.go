@@ -1,0 +1,184 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drain has the commands that take a cluster out of traffic, and put it back.
+//
+// They set and remove spec.drained of its Peer in each importing cluster, or an annotation
+// of its MemberRecord, on which the agents act. They show which imports only that cluster
+// serves.
+package drain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+const drainLong = `Take a cluster out of traffic, such as for maintenance, until kubectl comity resume.
+
+In the clusters of --context, a list of contexts with commas, endpoints of CLUSTER are
+used only where no other cluster has a ready endpoint: its imports there are listed, and
+go on. Open connections are not closed. The agents act on spec.drained of the Peers.
+
+With --self, CLUSTER is drained in all clusters whose Peers do not refuse it
+(spec.ignoreDrain). The context is that of CLUSTER, or of the hub.
+
+Traffic cannot be weighed, because kube-proxy has no weights. --over drains one import
+after the other.`
+
+// drain are the flags of both commands.
+type drain struct {
+	env  *command.Env
+	self bool
+	over time.Duration
+	// force withholds the last endpoints, which is asked.
+	force bool
+	ask   command.Confirmation
+}
+
+// New is the command drain.
+func New(env *command.Env) *cobra.Command {
+	d := &drain{env: env}
+	cmd := d.command("drain", "Take a cluster out of traffic", drainLong, `  # The clusters of contexts a and c avoid the endpoints of cluster b.
+  kubectl comity drain b --context a,c
+
+  # The same in all clusters, one import after the other within five minutes.
+  kubectl comity drain b --self --over 5m --context b`, d.drain)
+	cmd.Flags().DurationVar(&d.over, "over", 0, "Drain one import after the other in this time")
+	cmd.Flags().BoolVar(&d.force, "force", false, "Make its endpoints not ready also where no other cluster has a ready one")
+	d.ask.AddFlags(cmd)
+	return cmd
+}
+
+// NewResume is the command resume.
+func NewResume(env *command.Env) *cobra.Command {
+	d := &drain{env: env}
+	return d.command("resume", "Put a cluster that was drained back into traffic", `Put a cluster back into traffic that kubectl comity drain took out of it.`,
+		"  kubectl comity resume b --context a,c\n  kubectl comity resume b --self --context b",
+		func(ctx context.Context, target *command.Target, id model.ClusterID) error {
+			return d.write(ctx, target, id, nil, "resumed")
+		})
+}
+
+func (d *drain) command(name, short, long, example string, do func(context.Context, *command.Target, model.ClusterID) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: name + " CLUSTER", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := model.ParseClusterID(args[0])
+			if err != nil {
+				return err
+			}
+			if d.over < 0 || d.over%time.Second != 0 {
+				return fmt.Errorf("--over: %s given, expected whole seconds, such as 5m", d.over)
+			}
+			var contexts []string
+			if d.env.Context != "" {
+				contexts = strings.Split(d.env.Context, ",")
+			}
+			targets, err := d.env.OpenAll(cmd.Context(), contexts)
+			if err != nil {
+				return err
+			}
+			for n, target := range targets {
+				err := do(cmd.Context(), target, id)
+				if err != nil && n > 0 {
+					return command.Incomplete(err)
+				} else if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&d.self, "self", false, "In all clusters that import from it; the context is its own, or that of the hub")
+	return cmd
+}
+
+func (d *drain) drain(ctx context.Context, target *command.Target, id model.ClusterID) error {
+	drained := &exchangev1alpha1.Drained{Since: metav1.Now().Rfc3339Copy(), Over: metav1.Duration{Duration: d.over}, Force: d.force}
+	if d.self {
+		return d.write(ctx, target, id, drained, "drained")
+	}
+	imports, only, err := served(ctx, target.Client, id)
+	if err != nil {
+		return target.Errorf("%w", err)
+	}
+	text := fmt.Sprintf("%s: %d imports have endpoints of cluster %s.\n", target.Context, imports, id)
+	if len(only) > 0 {
+		then := "it goes on serving them"
+		if d.force {
+			then = "with --force they have no ready endpoint any more"
+		}
+		text += fmt.Sprintf("Only cluster %s serves these %d, and %s:\n  %s\n", id, len(only), then, strings.Join(only, "\n  "))
+	}
+	sure := command.Confirmation{Yes: d.ask.Yes || !d.force || len(only) == 0}
+	if err := sure.Ask(d.env, text); err != nil {
+		return err
+	}
+	return d.write(ctx, target, id, drained, "drained")
+}
+
+// served counts the imports with endpoints of a cluster, and lists those of which no other
+// cluster has a ready one.
+func served(ctx context.Context, c client.Client, id model.ClusterID) (imports int, only []string, err error) {
+	list := &discoveryv1.EndpointSliceList{}
+	if err := c.List(ctx, list, client.HasLabels{model.LabelServiceName, model.LabelSourceCluster}); err != nil {
+		return 0, nil, fmt.Errorf("list EndpointSlices: %w", err)
+	}
+	has, others := map[string]bool{}, map[string]bool{}
+	for i := range list.Items {
+		s := &list.Items[i]
+		key := s.Namespace + "/" + s.Labels[model.LabelServiceName]
+		isReady := slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready })
+		switch {
+		case !model.IsManaged(s) || len(s.Endpoints) == 0:
+		case s.Labels[model.LabelSourceCluster] == string(id):
+			has[key] = true
+		default:
+			others[key] = others[key] || isReady
+		}
+	}
+	for key := range has {
+		if !others[key] {
+			only = append(only, key)
+		}
+	}
+	slices.Sort(only)
+	return len(has), only, nil
+}
+
+// write sets what drains the cluster, or removes it.
+func (d *drain) write(ctx context.Context, target *command.Target, id model.ClusterID, drained *exchangev1alpha1.Drained, done string) error {
+	peer, record := &exchangev1alpha1.Peer{}, &exchangev1alpha1.MemberRecord{}
+	object, namespace := client.Object(peer), ""
+	if d.self {
+		object, namespace = record, model.ExchangeNamespace(id)
+	}
+	if err := target.Get(ctx, namespace, string(id), object); err != nil {
+		return err
+	}
+	before := object.DeepCopyObject().(client.Object)
+	peer.Spec.Drained = drained
+	delete(record.Annotations, model.AnnotationDrained)
+	if drained != nil {
+		text, _ := json.Marshal(drained) // times, numbers and strings
+		metav1.SetMetaDataAnnotation(&record.ObjectMeta, model.AnnotationDrained, string(text))
+	}
+	if err := target.Client.Patch(ctx, object, client.MergeFrom(before), client.FieldOwner("kubectl-comity")); err != nil {
+		return target.Errorf("%w", err)
+	}
+	d.env.Printf("%s: cluster %s is %s.\n", target.Context, id, done)
+	return nil
+}

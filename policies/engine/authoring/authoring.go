@@ -1,0 +1,192 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authoring has what authors of policies need and the agent does not: it formats
+// Rego and runs its tests.
+//
+// It takes Rego sources and gives findings and results of tests, with the coverage of
+// each policy. It compiles with the builtins, the library and the parameters that
+// package engine gives to a policy. It is apart from engine so that the agent does
+// not carry OPA's test runner. It reads no files.
+package authoring
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/cover"
+	"github.com/open-policy-agent/opa/v1/format"
+	"github.com/open-policy-agent/opa/v1/storage"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
+	"github.com/open-policy-agent/opa/v1/tester"
+	"github.com/open-policy-agent/opa/v1/topdown"
+
+	"github.com/comity-mcs/comity/policies/engine"
+)
+
+// Format is a Rego file as `opa fmt` writes it. The text must parse (engine.Parse),
+// which bounds what is formatted.
+func Format(file, text string) (string, error) {
+	formatted, err := format.SourceWithOpts(file, []byte(text), format.Opts{RegoVersion: ast.RegoV1})
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	return string(formatted), nil
+}
+
+// Bench is what one run of tests is on.
+type Bench struct {
+	// Policy is what is tested.
+	Policy engine.Policy
+	// Module is the path of the policy's module in Files.
+	Module string
+	// Files are the Rego sources by path: the module and its tests.
+	Files map[string]string
+	// Fixtures are what tests find as data.fixtures: JSON values by name; not nil.
+	Fixtures map[string]any
+	// Timeout bounds one test.
+	Timeout time.Duration
+}
+
+// Result is the result of one test.
+type Result struct {
+	// Package and Name are those of the test's rule.
+	Package string `json:"package"`
+	Name    string `json:"name"`
+	// Place is file:row of the test.
+	Place  string `json:"place"`
+	Passed bool   `json:"passed"`
+	// Skipped is true for a test whose name begins with todo_.
+	Skipped bool `json:"skipped,omitempty"`
+	// Message says why the test failed; empty if it passed.
+	Message string `json:"message,omitempty"`
+	// Printed is what the test printed.
+	Printed string `json:"printed,omitempty"`
+	// Duration is how long it took.
+	Duration time.Duration `json:"-"`
+}
+
+// Coverage is how much of a module the tests ran.
+type Coverage struct {
+	// Covered and Total are lines of rules and expressions.
+	Covered int `json:"covered"`
+	Total   int `json:"total"`
+	// Missing are the lines that no test ran, as rows or ranges of rows.
+	Missing []string `json:"missing,omitempty"`
+	// Percent is 100 for a module of which every line was run.
+	Percent float64 `json:"percent"`
+}
+
+// Report has the results of all tests, sorted by place, and the coverage of the
+// policy's module; nil if that is not in Bench.Files.
+type Report struct {
+	Results  []Result
+	Coverage *Coverage
+}
+
+// Run runs the tests of a bench. It is an error if a file does not compile; a test
+// that fails is none.
+func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
+	modules, data, err := e.Surroundings(bench.Policy)
+	if err != nil {
+		return Report{}, err
+	}
+	data["fixtures"] = bench.Fixtures
+	for path, text := range bench.Files {
+		if modules[path], err = e.Parse(path, text); err != nil {
+			return Report{}, err
+		}
+	}
+	store := inmem.NewFromObject(data)
+	txn, err := store.NewTransaction(ctx, storage.TransactionParams{})
+	if err != nil {
+		return Report{}, fmt.Errorf("read the fixtures: %w", err)
+	}
+	defer store.Abort(ctx, txn)
+	results, err := tester.NewRunner().
+		SetCompiler(e.TestCompiler(bench.Policy.Stage)).
+		SetDefaultRegoVersion(ast.RegoV1).
+		RaiseBuiltinErrors(true).
+		SetTimeout(bench.Timeout).
+		SetStore(store).
+		SetModules(modules).
+		EnableTracing(true).
+		RunTests(ctx, txn)
+	if err != nil {
+		return Report{}, engine.Described(err)
+	}
+	report, coverage := Report{}, cover.New()
+	for r := range results {
+		for _, event := range r.Trace { // the runner has either a trace or the coverage
+			coverage.TraceEvent(*event)
+		}
+		report.Results = append(report.Results, describe(r))
+	}
+	slices.SortFunc(report.Results, func(a, b Result) int {
+		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Name, b.Name))
+	})
+	if module := modules[bench.Module]; module != nil {
+		report.Coverage = coverageOf(coverage.Report(map[string]*ast.Module{bench.Module: module}).Files[bench.Module])
+	}
+	return report, ctx.Err()
+}
+
+func describe(r *tester.Result) Result {
+	out := Result{
+		Package: strings.TrimPrefix(r.Package, "data."), Name: r.Name,
+		Passed: r.Pass(), Skipped: r.Skip,
+		Printed: strings.TrimSpace(string(r.Output)), Duration: r.Duration,
+	}
+	if r.Location != nil {
+		out.Place = fmt.Sprintf("%s:%d", r.Location.File, r.Location.Row)
+	}
+	switch {
+	case r.Error != nil:
+		out.Message = engine.Described(r.Error).Error()
+	case r.Fail:
+		out.Message = cmp.Or(reason(r), "it is not true")
+	}
+	return out
+}
+
+// reason says which expression of a test does not hold, and with which values: the
+// last one that failed in the file of the test.
+func reason(r *tester.Result) string {
+	for _, event := range slices.Backward(r.Trace) {
+		expression, is := event.Node.(*ast.Expr)
+		if event.Op != topdown.FailOp || !is || event.Location == nil || r.Location == nil || event.Location.File != r.Location.File {
+			continue
+		}
+		if _, every := expression.Terms.(*ast.Every); every {
+			continue // what failed is inside
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s:%d does not hold:\n", event.Location.File, event.Location.Row)
+		if err := topdown.PrettyEvent(&b, event, topdown.PrettyEventOpts{PrettyVars: true}); err != nil {
+			b.WriteString(string(event.Location.Text))
+		}
+		return engine.Renamed(strings.TrimSpace(b.String()))
+	}
+	return ""
+}
+
+func coverageOf(file *cover.FileReport) *Coverage {
+	out := &Coverage{Covered: file.CoveredLines, Total: file.CoveredLines + file.NotCoveredLines, Percent: file.Coverage}
+	for missing := file.NotCovered; len(missing) > 0; { // sorted by where they start; they may overlap
+		first, last := missing[0].Start.Row, missing[0].End.Row
+		for ; len(missing) > 0 && missing[0].Start.Row <= last+1; missing = missing[1:] {
+			last = max(last, missing[0].End.Row)
+		}
+		rows := fmt.Sprint(first)
+		if last > first {
+			rows = fmt.Sprintf("%d-%d", first, last)
+		}
+		out.Missing = append(out.Missing, rows)
+	}
+	return out
+}

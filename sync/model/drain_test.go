@@ -1,0 +1,30 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestADrainReachesOneImportAfterTheOther(t *testing.T) {
+	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	const minutes, imports = 10, 1000
+	begun := make([]int, minutes)
+	for n := range imports {
+		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("web-", n)}
+		if at := (Drain{Since: since}).Begins(key); !at.IsZero() {
+			t.Fatalf("at once is %s", at)
+		}
+		begun[(Drain{Since: since, Over: minutes * time.Minute}).Begins(key).Sub(since)/time.Minute]++
+	}
+	for minute, count := range begun {
+		if count < 70 || count > 130 {
+			t.Errorf("%d of %d imports in minute %d", count, imports, minute)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/comity-mcs/comity/sync/model"
+)
+
+// direct applies Traffic to named, the desired slices by name, which have the conditions
+// that their clusters published.
+func (p *importer) direct(named map[string]*discoveryv1.EndpointSlice) {
+	p.unready = map[model.ClusterID]int{}
+	var unready []string
+	for name, s := range named {
+		switch t := p.Traffic[clusterOf(s)]; {
+		case t == model.Omitted:
+			delete(named, name)
+		case len(s.Endpoints) == 0:
+		case t == model.Withheld, t >= model.LastResort && p.servesBefore(t, named):
+			unready = append(unready, name)
+		}
+	}
+	p.hint(named)
+	for _, name := range unready { // not before all are known: each was compared with what is published
+		s := named[name]
+		p.unready[clusterOf(s)] += len(s.Endpoints)
+		named[name] = directed(s, p.Traffic[clusterOf(s)])
+	}
+}
+
+// hint gives the endpoints their zone hints, those of kept slices too: kube-proxy uses hints
+// only if every ready endpoint has one.
+func (p *importer) hint(named map[string]*discoveryv1.EndpointSlice) {
+	if p.Desired == nil {
+		return
+	}
+	p.hints = newHintRule(p.Desired, p.Traffic, p.LocalCluster.Zones, func(id model.ClusterID) sets.Set[string] {
+		zones := sets.Set[string]{}
+		for _, s := range named {
+			for _, e := range s.Endpoints {
+				if clusterOf(s) == id && p.serves(s) && isReady(e) {
+					zones.Insert(ptr.Deref(e.Zone, ""))
+				}
+			}
+		}
+		return zones
+	})
+	for name, s := range named {
+		endpoints, changed := slices.Clone(s.Endpoints), false
+		for i := range endpoints {
+			endpoints[i].Hints = p.hints.hints(clusterOf(s), endpoints[i].Zone)
+			changed = changed || !equality.Semantic.DeepEqual(endpoints[i].Hints, s.Endpoints[i].Hints)
+		}
+		if changed {
+			named[name] = applied(s)
+			named[name].Endpoints = endpoints
+			sign(named[name], nil)
+		}
+	}
+}
+
+// servesBefore reports whether an endpoint is ready that is used before those of traffic t.
+func (p *importer) servesBefore(t model.Traffic, named map[string]*discoveryv1.EndpointSlice) bool {
+	serves := func(s *discoveryv1.EndpointSlice) bool {
+		return p.serves(s) && slices.ContainsFunc(s.Endpoints, isReady)
+	}
+	return slices.ContainsFunc(slices.Collect(maps.Values(named)), func(s *discoveryv1.EndpointSlice) bool { return p.Traffic[clusterOf(s)] < t && serves(s) }) ||
+		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
+}
+
+// serves reports whether traffic can reach the endpoints of a derived slice.
+func (p *importer) serves(s *discoveryv1.EndpointSlice) bool {
+	known := p.existing != nil && len(p.existing.Spec.IPFamilies) > 0
+	if known && !slices.Contains(p.existing.Spec.IPFamilies, corev1.IPFamily(s.AddressType)) {
+		return false
+	}
+	return len(s.Ports) > 0 || len(p.ports) == 0
+}
+
+// isReady follows the API: unset means ready.
+func isReady(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
+
+// directed is s with endpoints that are not ready, and an annotation with the conditions
+// that its cluster published. s, which may be of a cache, stays unchanged.
+func directed(s *discoveryv1.EndpointSlice, t model.Traffic) *discoveryv1.EndpointSlice {
+	c, digits := applied(s), make([]byte, len(s.Endpoints))
+	c.Endpoints = slices.Clone(s.Endpoints)
+	for i := range c.Endpoints {
+		wasReady, conditions := isReady(c.Endpoints[i]), &c.Endpoints[i].Conditions
+		digits[i] = digitOf(*conditions)
+		switch {
+		case t == model.Withheld:
+			conditions.Ready, conditions.Serving = ptr.To(false), ptr.To(false)
+		case wasReady:
+			conditions.Ready, conditions.Serving, conditions.Terminating = ptr.To(false), ptr.To(true), ptr.To(true)
+		}
+	}
+	c.Annotations[model.AnnotationPublished] = string(digits)
+	return sign(c, nil)
+}
+
+// Published are the endpoints of s with the conditions that their cluster published. What
+// is kept has no source any more that would say it.
+func Published(s *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
+	endpoints, digits := slices.Clone(s.Endpoints), s.Annotations[model.AnnotationPublished]
+	for i := range min(len(endpoints), len(digits)) {
+		is := func(bit byte) *bool { return ptr.To((digits[i]-'0')&bit != 0) }
+		endpoints[i].Conditions = discoveryv1.EndpointConditions{Ready: is(ready), Serving: is(serving), Terminating: is(terminating)}
+	}
+	return endpoints
+}
+
+// The conditions of an endpoint are one digit: the sum of these.
+const (
+	terminating byte = 1 << iota
+	serving
+	ready
+)
+
+// digitOf follows the API: unset means ready, serving like ready, and not terminating.
+func digitOf(c discoveryv1.EndpointConditions) byte {
+	digit, isReady := byte('0'), ptr.Deref(c.Ready, true)
+	for bit, is := range map[byte]bool{ready: isReady, serving: ptr.Deref(c.Serving, isReady), terminating: ptr.Deref(c.Terminating, false)} {
+		if is {
+			digit += bit
+		}
+	}
+	return digit
+}
