@@ -115,7 +115,17 @@ func (r *Results) scale(page *strings.Builder) {
 	}
 	r.Scale.slopes(page)
 	fmt.Fprintf(page, "\nLoad before: %.1f.\n", r.Scale.Load)
+	if hubs := r.Scale.of(true); len(hubs) > 0 {
+		p := hubs[len(hubs)-1]
+		fmt.Fprintf(page, hubText, p.Members, r.Scale.Rate, r.Scale.Rate*(p.Members-1), p.ServerWatchesNeeded)
+	}
 }
+
+const hubText = `
+**Mesh or hub.** At no size is a hub faster. In a mesh each API server sends the changes of its own cluster; a hub sends the changes of all: with %d members
+and %d changes a second, %d events a second. Here it shares two CPUs with all who receive them. All members together have %d watches at the hub, which
+grow by the square of their number. Choose a hub where members cannot reach each other, or where one API server to guard is worth more than time: at any size for which the hub has CPUs and memory.
+`
 
 // slopes are how much one more of each costs: from the smallest size of a topology to one in
 // which only that is larger.
