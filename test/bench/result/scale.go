@@ -122,9 +122,10 @@ func (r *Results) scale(page *strings.Builder) {
 }
 
 const hubText = `
-**Mesh or hub.** At no size is a hub faster. In a mesh each API server sends the changes of its own cluster; a hub sends the changes of all: with %d members
-and %d changes a second, %d events a second. Here it shares two CPUs with all who receive them. All members together have %d watches at the hub, which
-grow by the square of their number. Choose a hub where members cannot reach each other, or where one API server to guard is worth more than time: at any size for which the hub has CPUs and memory.
+**Mesh or hub.** At no size is a hub faster. In a mesh each API server sends the changes of its own cluster; a hub sends those of all clusters to all
+others: with %d members and %d changes a second, %d events a second. Here it shares two CPUs with everybody who receives them. All members together
+have %d watches at the hub; that grows with the square of their number. Choose a hub where members cannot reach each other, or where having one API
+server to guard is worth more than time, as long as it has the CPUs and the memory.
 `
 
 // slopes are how much one more of each costs: from the smallest size of a topology to one in
