@@ -139,7 +139,8 @@ func (o options) validate(chosen []string) error {
 			return fmt.Errorf("--clusters: %d given, expected 2 to 20", n)
 		}
 	}
-	if o.members < 4 || o.members > 1000 || o.scaleExports < o.members || o.rate < ownPart {
+	scale := len(chosen) == 0 || slices.Contains(chosen, "scale") // it reads --exports otherwise than propagation
+	if scale && (o.members < 4 || o.members > 1000 || o.scaleExports < o.members || o.rate < ownPart) {
 		return fmt.Errorf("expected --members from 4 to 1000, at least as many --exports, and --rate of at least %d", ownPart)
 	}
 	if !slices.Contains([]string{topologyMesh, topologyHub, topologyBoth}, o.topology) {
