@@ -145,7 +145,7 @@ func (i *importing) hasReady(in *plan.ImportInput, id model.ClusterID) bool {
 		family := corev1.IPFamily(s.AddressType)
 		isCarried := (len(in.Desired.IPFamilies) == 0 || slices.Contains(in.Desired.IPFamilies, family)) &&
 			(len(i.LocalCluster.Families) == 0 || slices.Contains(i.LocalCluster.Families, family))
-		return isCarried && slices.ContainsFunc(plan.Published(s), func(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready })
+		return isCarried && slices.ContainsFunc(plan.Published(s), model.IsReady)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Targets are the TCP addresses of the ready endpoints, or of all if none is ready.
@@ -24,7 +26,7 @@ func Targets(published []*discoveryv1.EndpointSlice) []netip.AddrPort {
 				if err != nil {
 					continue
 				}
-				if e.Conditions.Ready == nil || *e.Conditions.Ready {
+				if model.IsReady(e) {
 					ready = append(ready, netip.AddrPortFrom(address, port))
 				} else {
 					others = append(others, netip.AddrPortFrom(address, port))

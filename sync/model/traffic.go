@@ -3,6 +3,11 @@
 
 package model
 
+import (
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
+)
+
 // Traffic is how stock kube-proxy and CoreDNS may use the endpoints of one source cluster of
 // an import. It is decided for the import in one place, from lost and drained clusters and
 // from tiers, and it is all that is written of them: conditions and zone hints of endpoints.
@@ -27,3 +32,6 @@ const (
 	// Omitted endpoints are not written at all.
 	Omitted
 )
+
+// IsReady reports whether an endpoint is ready. It follows the API: unset means ready.
+func IsReady(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Ready, true) }

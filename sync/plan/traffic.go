@@ -48,7 +48,7 @@ func (p *importer) hint(named map[string]*discoveryv1.EndpointSlice) {
 		zones := sets.Set[string]{}
 		for _, s := range named {
 			for _, e := range s.Endpoints {
-				if clusterOf(s) == id && p.serves(s) && isReady(e) {
+				if clusterOf(s) == id && p.serves(s) && model.IsReady(e) {
 					zones.Insert(ptr.Deref(e.Zone, ""))
 				}
 			}
@@ -72,7 +72,7 @@ func (p *importer) hint(named map[string]*discoveryv1.EndpointSlice) {
 // servesBefore reports whether an endpoint is ready that is used before those of traffic t.
 func (p *importer) servesBefore(t model.Traffic, named map[string]*discoveryv1.EndpointSlice) bool {
 	serves := func(s *discoveryv1.EndpointSlice) bool {
-		return p.serves(s) && slices.ContainsFunc(s.Endpoints, isReady)
+		return p.serves(s) && slices.ContainsFunc(s.Endpoints, model.IsReady)
 	}
 	return slices.ContainsFunc(slices.Collect(maps.Values(named)), func(s *discoveryv1.EndpointSlice) bool { return p.Traffic[clusterOf(s)] < t && serves(s) }) ||
 		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
@@ -87,16 +87,13 @@ func (p *importer) serves(s *discoveryv1.EndpointSlice) bool {
 	return len(s.Ports) > 0 || len(p.ports) == 0
 }
 
-// isReady follows the API: unset means ready.
-func isReady(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready }
-
 // directed is s with endpoints that are not ready, and an annotation with the conditions
 // that its cluster published. s, which may be of a cache, stays unchanged.
 func directed(s *discoveryv1.EndpointSlice, t model.Traffic) *discoveryv1.EndpointSlice {
 	c, digits := applied(s), make([]byte, len(s.Endpoints))
 	c.Endpoints = slices.Clone(s.Endpoints)
 	for i := range c.Endpoints {
-		wasReady, conditions := isReady(c.Endpoints[i]), &c.Endpoints[i].Conditions
+		wasReady, conditions := model.IsReady(c.Endpoints[i]), &c.Endpoints[i].Conditions
 		digits[i] = digitOf(*conditions)
 		switch {
 		case t == model.Withheld:

@@ -141,7 +141,7 @@ func served(ctx context.Context, c client.Client, id model.ClusterID) (imports i
 	for i := range list.Items {
 		s := &list.Items[i]
 		key := s.Namespace + "/" + s.Labels[model.LabelServiceName]
-		isReady := slices.ContainsFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return e.Conditions.Ready == nil || *e.Conditions.Ready })
+		isReady := slices.ContainsFunc(s.Endpoints, model.IsReady)
 		switch {
 		case !model.IsManaged(s) || len(s.Endpoints) == 0:
 		case s.Labels[model.LabelSourceCluster] == string(id):

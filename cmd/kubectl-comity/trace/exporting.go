@@ -116,7 +116,7 @@ func (c *cluster) endpoints(service string, source model.ClusterID) (ready []end
 			continue
 		}
 		for _, e := range slice.Endpoints {
-			if n++; ptr.Deref(e.Conditions.Ready, true) && len(e.Addresses) > 0 {
+			if n++; model.IsReady(e) && len(e.Addresses) > 0 {
 				ready = append(ready, endpoint{e.Addresses[0], slice})
 			}
 		}
