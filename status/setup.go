@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -106,8 +105,9 @@ func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceexport").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
-		For(&mcsv1beta1.ServiceExport{}).
-		Watches(&corev1.Service{}, &handler.EnqueueRequestForObject{}).
+		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Own, Keys: notify.Itself}, builder.WithPredicates(notify.WithoutStatus)).
+		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
+		Watches(&corev1.Service{}, notify.Handler{From: notify.Own, Keys: ofUser}).
 		Watches(&corev1.Namespace{}, notify.Handler{From: notify.Own, Keys: func(ctx context.Context, namespace client.Object) []types.NamespacedName {
 			keys, _ := r.exports(ctx, namespace.GetName()) // the cache fails only before it has synced, and then everything is new
 			return keys
@@ -134,11 +134,11 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	imports := func(ctx context.Context) ([]types.NamespacedName, error) {
 		return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
 	}
-	byLabel := notify.Handler{From: notify.Own, Keys: importOf}
+	byLabel := notify.Handler{From: notify.Derived, Keys: importOf}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceimport").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
-		For(&mcsv1beta1.ServiceImport{}).
+		Watches(&mcsv1beta1.ServiceImport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, byLabel).
 		// Only whether there are slices and endpoints matters, not which.
 		Watches(&discoveryv1.EndpointSlice{}, byLabel, builder.WithPredicates(predicate.Funcs{
@@ -149,6 +149,14 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 		})).
 		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.options.Observations.Changed()}, List: imports}).
 		Complete(r)
+}
+
+// ofUser is the key of a Service that may be exported.
+func ofUser(ctx context.Context, service client.Object) []types.NamespacedName {
+	if model.IsManaged(service) {
+		return nil
+	}
+	return notify.Itself(ctx, service)
 }
 
 // importOf is the import to which a derived object belongs by its label.

@@ -52,7 +52,8 @@ type Input struct {
 	Subject    Subject   `json:"subject"`
 	// UserInfo is the user who made the request; nil in an audit.
 	UserInfo *UserInfo `json:"userInfo,omitempty"`
-	// Object is the ServiceExport as it would be stored; never nil.
+	// Object is the ServiceExport as it would be stored; never nil. Policies see what
+	// AsWritten leaves of it and of OldObject.
 	Object *mcsv1beta1.ServiceExport `json:"object"`
 	// OldObject is the ServiceExport before an update of it.
 	OldObject *mcsv1beta1.ServiceExport `json:"oldObject,omitempty"`
@@ -87,6 +88,15 @@ type Input struct {
 	Destinations []Destination `json:"destinations"`
 	// Peers are the other members of the clusterset by cluster id.
 	Peers map[string]Peer `json:"peers"`
+}
+
+// AsWritten is an export without what Comity and the API server add to it: status,
+// managedFields and resourceVersion. So no verdict depends on what is written because of it,
+// and a write of the status changes none. The result shares the rest with the export.
+func AsWritten(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
+	shallow := *export
+	shallow.ManagedFields, shallow.ResourceVersion, shallow.Status = nil, "", mcsv1beta1.ServiceExportStatus{}
+	return &shallow
 }
 
 // Destination are clusters to which the export is published and which do not differ

@@ -47,10 +47,10 @@ func (w Writer) Export(in decision.Input) (*Subject, error) {
 	}
 	if in.Object != nil {
 		s.Namespace, s.Name = in.Object.Namespace, in.Object.Name
-		texts[partObject], errs[partObject] = json.Marshal(withoutManagedFields(in.Object))
+		texts[partObject], errs[partObject] = json.Marshal(decision.AsWritten(in.Object))
 	}
 	if in.OldObject != nil {
-		texts[partOldObject], errs[partOldObject] = json.Marshal(withoutManagedFields(in.OldObject))
+		texts[partOldObject], errs[partOldObject] = json.Marshal(decision.AsWritten(in.OldObject))
 	}
 	texts[partService], errs[partService] = keptObject(w, in.Service)
 	texts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)

@@ -65,8 +65,8 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	b.importQueue = options.NewQueue("import", options.RateLimiter).(*notify.Queue)
 	options.NewQueue = only(b.importQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("import").
-		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself), builder.WithPredicates(withoutStatus)).
-		Watches(&mcsv1beta1.ServiceImport{}, derived(itself)).
+		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
+		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&corev1.Service{}, derived(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).

@@ -104,10 +104,6 @@ func derived(keys func(context.Context, client.Object) []types.NamespacedName) h
 	return notify.Handler{Keys: keys, From: notify.Derived}
 }
 
-func itself(_ context.Context, o client.Object) []types.NamespacedName {
-	return []types.NamespacedName{client.ObjectKeyFromObject(o)}
-}
-
 // keyIf is the one key, or none.
 func keyIf(key types.NamespacedName, is bool) []types.NamespacedName {
 	if is {
@@ -183,9 +179,6 @@ func (b *base) importChange() predicate.Funcs {
 		return isRead || differs(before.GetLabels(), now.GetLabels(), b.IdentityLabels...)
 	})
 }
-
-// withoutStatus passes the events of an export but those of its status.
-var withoutStatus = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 
 // notInitial leaves out what exists at start, which is listed.
 var notInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}

@@ -91,7 +91,7 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return verdictInputs{}, published
 	}
-	return inputsOf(policies, peers, published, export.UID, export.ResourceVersion,
+	return inputsOf(policies, peers, published, decision.AsWritten(export),
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion), published
 }
 

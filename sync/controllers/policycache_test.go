@@ -57,7 +57,8 @@ func (w *world) Get(_ context.Context, key client.ObjectKey, into client.Object,
 
 func (w *world) export() *mcsv1beta1.ServiceExport {
 	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "web", UID: "export", ResourceVersion: fmt.Sprint(w.versions["export"]),
+		Namespace: "shop", Name: "web", UID: "export", ResourceVersion: "1",
+		Annotations: map[string]string{"version": fmt.Sprint(w.versions["export"])},
 	}}
 }
 
@@ -68,7 +69,7 @@ func (w *world) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 		w.before()
 	}
 	out := decision.Verdict{Outcome: decision.Denied, Digest: w.digest(), Violations: []decision.Violation{{
-		Message: fmt.Sprint(export.ResourceVersion, w.versions["service"], w.versions["namespace"], w.peers, w.published) + w.text,
+		Message: fmt.Sprint(export.Annotations, w.versions["service"], w.versions["namespace"], w.peers, w.published) + w.text,
 	}}, Publication: decision.Publication{Published: w.published}}
 	if w.undecided {
 		out = decision.Verdict{Outcome: decision.NotEvaluated, Problem: fmt.Sprint("attempt ", w.asked)}
@@ -139,8 +140,11 @@ func TestAVerdictIsNeverStale(t *testing.T) {
 func TestPoliciesAreAskedOnceForWhatStaysTheSame(t *testing.T) {
 	w := newWorld()
 	c := w.cache()
-	for range 5 {
-		c.Admit(t.Context(), w.export())
+	for n := range 5 {
+		export := w.export()
+		export.ResourceVersion = fmt.Sprint(n + 1) // Comity wrote the status
+		export.Status.Conditions = []metav1.Condition{{Type: "Ready", Message: fmt.Sprint(n)}}
+		c.Admit(t.Context(), export)
 	}
 	if w.asked != 1 {
 		t.Errorf("asked %d times, want once", w.asked)

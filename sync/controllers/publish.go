@@ -57,7 +57,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 	b.publishQueue = options.NewQueue("publish", options.RateLimiter).(*notify.Queue)
 	options.NewQueue = only(b.publishQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
-		Watches(&mcsv1beta1.ServiceExport{}, mapped(itself), builder.WithPredicates(withoutStatus)).
+		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notInitial)).

@@ -123,13 +123,13 @@ type namespaceRecordController struct{ *base }
 
 func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 	n := &namespaceRecordController{b}
-	byName := mapped(func(_ context.Context, o client.Object) []types.NamespacedName {
+	byName := func(_ context.Context, o client.Object) []types.NamespacedName {
 		return []types.NamespacedName{{Name: o.GetName()}}
-	})
+	}
 	all := &notify.Source{Notifiers: []*notify.Notifier{&b.passChanged}, List: n.seed}
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace-records").
-		Watches(&corev1.Namespace{}, byName).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, byName, b.inSharedExchange())).
+		Watches(&corev1.Namespace{}, mapped(byName)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName), b.inSharedExchange())).
 		WatchesRawSource(all).
 		WithOptions(b.controllerOptions()).
 		Complete(n)

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 )
@@ -218,6 +219,14 @@ func (h Handler) Delete(ctx context.Context, e event.DeleteEvent, queue requests
 func (h Handler) Generic(ctx context.Context, e event.GenericEvent, queue requests) {
 	h.add(ctx, queue, e.Object)
 }
+
+// Itself is the key of an object, for Handler.Keys.
+func Itself(_ context.Context, o client.Object) []types.NamespacedName {
+	return []types.NamespacedName{client.ObjectKeyFromObject(o)}
+}
+
+// WithoutStatus passes the events of an object but those of its status.
+var WithoutStatus = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 
 func (h Handler) add(ctx context.Context, queue requests, object client.Object) {
 	for _, key := range h.Keys(ctx, object) {
