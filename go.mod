@@ -6,6 +6,7 @@ go 1.26.0
 require (
 	github.com/coredns/corefile-migration v1.0.36
 	github.com/go-logr/logr v1.4.4
+	github.com/klauspost/compress v1.20.0
 	github.com/open-policy-agent/opa v1.22.0
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2
 	github.com/prometheus/client_golang v1.24.1

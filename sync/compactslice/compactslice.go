@@ -12,16 +12,12 @@
 package compactslice
 
 import (
-	"bytes"
-	"compress/flate"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
-	"sync"
 	"unique"
 
+	"github.com/klauspost/compress/s2"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
@@ -56,7 +52,7 @@ func Transform(obj any) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack EndpointSlice %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	out.GenerateName = deflate(raw)
+	out.GenerateName = string(dictionary.Encode(nil, raw))
 	if len(s.Endpoints) > 0 {
 		out.Endpoints = some
 	}
@@ -73,7 +69,7 @@ func Open(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 		return s, nil
 	}
 	out := &discoveryv1.EndpointSlice{}
-	raw, err := inflate(s.GenerateName)
+	raw, err := dictionary.Decode(nil, []byte(s.GenerateName))
 	if err == nil {
 		err = out.Unmarshal(raw)
 	}
@@ -87,47 +83,8 @@ func Open(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 
 // dictionary has what most slices have, so that even a small one is compressed. What is most
 // frequent is at its end.
-var dictionary = []byte("comity.dev/withdrawn\x12comity.dev/source-slice\x12comity.dev/applied\x12\x10\n\x06comity\x12\x05Apply\x1a\x13discovery.k8s.io/v1\"\x00" +
-	"2\x08FieldsV1:\x00\x04IPv6\x04IPv4\n\x05https\n\x04http\x12\x03UDP\x12\x03TCP\x18\x90?\x12&\n\n10.96.10.1\x12\x06\b\x01\x10\x01\x18\x00:\x06zone-a")
-
-// deflater is the only one, because it takes most of a megabyte.
-var deflater = struct {
-	sync.Mutex
-	*flate.Writer
-	out bytes.Buffer
-}{Writer: newDeflater()}
-
-func newDeflater() *flate.Writer {
-	w, err := flate.NewWriterDict(io.Discard, 2, dictionary) // level 1 uses no dictionary
-	if err != nil {
-		panic(err) // the level is valid
-	}
-	return w
-}
-
-func deflate(raw []byte) string {
-	deflater.Lock()
-	defer deflater.Unlock()
-	deflater.out.Reset()
-	deflater.Reset(&deflater.out)
-	_, _ = deflater.Write(raw) // a Buffer returns no error
-	_ = deflater.Close()
-	return deflater.out.String()
-}
-
-// inflaters are free ones; each takes some 40 kB.
-var inflaters = sync.Pool{New: func() any { return flate.NewReaderDict(strings.NewReader(""), dictionary) }}
-
-func inflate(packed string) ([]byte, error) {
-	reader := inflaters.Get().(io.ReadCloser)
-	defer inflaters.Put(reader)
-	if err := reader.(flate.Resetter).Reset(strings.NewReader(packed), dictionary); err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	_, err := out.ReadFrom(reader)
-	return out.Bytes(), err
-}
+var dictionary = s2.MakeDict([]byte("comity.dev/withdrawn\x12comity.dev/source-slice\x12comity.dev/applied\x12\x10\n\x06comity\x12\x05Apply\x1a\x13discovery.k8s.io/v1\"\x00"+
+	"2\x08FieldsV1:\x00\x04IPv6\x04IPv4\n\x05https\n\x04http\x12\x03UDP\x12\x03TCP\x18\x90?\x12&\n\n10.96.10.1\x12\x06\b\x01\x10\x01\x18\x00:\x06zone-a"), nil)
 
 // withoutTimes lets the entries of many slices be the same.
 func withoutTimes(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
