@@ -61,6 +61,14 @@ func (s *Set) tick() {
 // checkHeartbeat updates the liveness of m. The Lease of a peer with a connection is read
 // as soon as a renewal is missing.
 func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
+	if m != nil && m.heartbeat.undelivered && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/8 {
+		m.heartbeat.undelivered = false
+		// A watch that failed is restarted by its informer, and needs no new connection, which
+		// would list everything. One that is open should have delivered the renewal by now.
+		if m.inUse() != nil && m.inUse().Watching() {
+			s.reconnect(m, now)
+		}
+	}
 	switch {
 	case m == nil || !m.heartbeat.tracker.Missed(now):
 	case m.inUse() == nil:
@@ -95,12 +103,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) mo
 		p.renewal = renewal
 		return s.leaseOverdue(m, now, remote.LeaseNotRenewed(m.id))
 	}
-	p.renewal = renewal
-	// A watch that failed is restarted by its informer, and needs no new connection, which
-	// would list everything. One that is open should have delivered the renewal.
-	if m.inUse().Watching() {
-		s.reconnect(m, now)
-	}
+	p.renewal, p.undelivered = renewal, true // its event may be about to come
 	return s.leaseRenewed(m, now)
 }
 
@@ -116,7 +119,7 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 		}
 		// The first Lease that is read proves nothing: it may be years old.
 		renewed := m.heartbeat.renewal != "" && m.heartbeat.renewal != renewal
-		m.heartbeat.renewal = renewal
+		m.heartbeat.renewal, m.heartbeat.undelivered = renewal, false
 		if !renewed {
 			return nothing
 		}
