@@ -52,6 +52,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded, b.LocalClusterKnown},
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
+		First:     b.membersRead,
 		List:      i.everything,
 		Subscribe: func(changed func(notify.Change)) func() {
 			cancel := b.Peers.Subscribe(func(c model.MemberChange) { i.memberChanged(c, changed) })
@@ -72,6 +73,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
 		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.importChange()))).
+		WithEventFilter(notInitial).
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)
@@ -98,8 +100,7 @@ func (i *importController) memberChanged(c model.MemberChange, changed func(noti
 	}
 }
 
-// everything lists all keys that have something to import or to remove. What
-// exists here is enqueued by its own first event.
+// everything lists all keys that have something to import or to remove.
 func (i *importController) everything(ctx context.Context) ([]types.NamespacedName, error) {
 	keys, err := i.exports(ctx)
 	if err != nil {

@@ -45,6 +45,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed()},
 		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed, &b.claimChanged},
+		First:     b.membersRead,
 		List:      r.everything,
 		Subscribe: func(changed func(notify.Change)) func() {
 			return b.Peers.Subscribe(func(c model.MemberChange) {
@@ -60,7 +61,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	options.NewQueue = only(b.reportQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(exchangeLifecycle)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf))).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notInitial)).
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(r)
@@ -85,8 +86,7 @@ func (r *importRecordController) inNamespace(_ context.Context, o client.Object)
 // are gone.
 func (r *importRecordController) everything(ctx context.Context) ([]types.NamespacedName, error) {
 	keys := r.Peers.Keys()
-	// It fails where the cache of a hub was not read yet: the events of what it holds enqueue
-	// the rest.
+	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
 	_ = eachListed(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
 	return keys, nil
 }

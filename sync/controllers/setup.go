@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -329,6 +330,26 @@ func (b *base) memberChanged(c model.MemberChange) {
 		b.reportsChanged.Publish(fromMember(c))
 	case model.MemberOther, model.HeartbeatMissing, model.HeartbeatBack:
 		b.reportsChanged.All()
+	}
+}
+
+// membersRead returns once every member was read that may be soon, after Retry at the
+// latest: what is reconciled before is reconciled again then.
+func (b *base) membersRead(ctx context.Context) {
+	if !notify.AwaitClosed(ctx, b.Peers.Listed()) {
+		return
+	}
+	read := notify.NewWake()
+	defer b.Peers.Subscribe(func(model.MemberChange) { read.Up() })()
+	late := b.Clock.After(b.Retry)
+	for slices.ContainsFunc(b.Peers.Members(), decide.IsStarting) {
+		select {
+		case <-read:
+		case <-late:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -113,6 +114,9 @@ type Source struct {
 	// List returns every key that the controller has to reconcile. Its error is
 	// logged, and the keys wait for the next All.
 	List func(context.Context) ([]types.NamespacedName, error)
+	// First, unless nil, is called before the first List, and returns once that is worth its
+	// work. Changes are not held up.
+	First func(context.Context)
 	// Required channels are closed once the controller may start; nil ones are
 	// left out.
 	Required []<-chan struct{}
@@ -165,11 +169,23 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 	}
 	list.Up()
 	go func() {
+		if s.First != nil {
+			s.First(ctx)
+		}
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-list:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settle): // for a list, too: what changes together is one reason for it
+			}
+			select {
+			case <-list:
+			default:
 			}
 			keys, err := s.List(ctx)
 			if err != nil && ctx.Err() == nil {
