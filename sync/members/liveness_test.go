@@ -6,6 +6,7 @@ package members
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -296,6 +297,36 @@ func TestDeadWatchesAreFoundWithin30SecondsAndTheConnectionIsReplaced(t *testing
 	}
 	if got := w.condition(v1alpha1.PeerConnected); got != "True Connected" || len(w.kinds()) > 0 {
 		t.Errorf("condition %s, events %q", got, w.kinds())
+	}
+}
+
+// A check of the Lease may run between a renewal and its event.
+func TestARenewalThatAWatchDeliversLaterReplacesNoConnection(t *testing.T) {
+	w := newWorld(t)
+	w.server.put("leases", lease(1))
+	w.join()
+	w.pass(5)
+	w.renew(2)
+	before := w.active()
+	var asked atomic.Bool
+	w.mu.Lock()
+	w.answer = func() (string, remote.Failure) { asked.Store(true); return stamp(3), remote.Failure{} }
+	w.mu.Unlock()
+	for s := 0; s < 30 && !asked.Load(); s++ {
+		w.pass(1)
+	}
+	if !asked.Load() {
+		t.Fatal("the Lease was not read")
+	}
+	w.server.put("leases", lease(3))
+	w.await("the watch delivers it", func() bool {
+		w.set.mu.Lock()
+		defer w.set.mu.Unlock()
+		return !w.set.members["b"].heartbeat.undelivered
+	})
+	w.pass(5)
+	if w.state() != model.Connected || w.active() != before || w.trying() {
+		t.Errorf("got %v and another connection", w.state())
 	}
 }
 
