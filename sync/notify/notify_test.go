@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -86,6 +87,60 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 	want("a", "b")
 	if n := listed.Load(); n != 3 {
 		t.Errorf("listed %d times; want once at start and once for each of the two changes of all keys", n)
+	}
+}
+
+func TestTheFirstListWaitsAndOneListAnswersAllThatChangedMeanwhile(t *testing.T) {
+	queue := newQueue(t)
+	var changed Notifier
+	var listed atomic.Int32
+	first := make(chan struct{})
+	source := Source{
+		Notifiers: []*Notifier{&changed},
+		First:     func(ctx context.Context) { AwaitClosed(ctx, first) },
+		List: func(context.Context) ([]types.NamespacedName, error) {
+			listed.Add(1)
+			return []types.NamespacedName{key("a")}, nil
+		},
+	}
+	if err := source.Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	changed.All()
+	changed.Key(key("z"))
+	if got := next(t, queue); got != "z" || listed.Load() != 0 {
+		t.Errorf("got %s after %d lists, want the key that changed, before a list", got, listed.Load())
+	}
+	close(first)
+	if got := next(t, queue); got != "a" {
+		t.Errorf("got %s", got)
+	}
+	changed.All()
+	changed.All()
+	if got := next(t, queue); got != "a" || listed.Load() != 2 {
+		t.Errorf("got %s after %d lists, want one for each time that keys changed together", got, listed.Load())
+	}
+}
+
+func TestAStatusIsNoChangeByAUser(t *testing.T) {
+	before := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Generation: 1, ResourceVersion: "1"}}
+	for name, c := range map[string]struct {
+		change func(*corev1.Service)
+		passes bool
+	}{
+		"its status": {func(s *corev1.Service) {
+			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.0.0.1"}}
+		}, false},
+		"its spec":        {func(s *corev1.Service) { s.Generation = 2 }, true},
+		"its labels":      {func(s *corev1.Service) { s.Labels = map[string]string{"a": "b"} }, true},
+		"its annotations": {func(s *corev1.Service) { s.Annotations = map[string]string{"a": "b"} }, true},
+	} {
+		now := before.DeepCopy()
+		now.ResourceVersion = "2"
+		c.change(now)
+		if got := WithoutStatus.Update(event.UpdateEvent{ObjectOld: before, ObjectNew: now}); got != c.passes {
+			t.Errorf("%s: passes is %v", name, got)
+		}
 	}
 }
 
