@@ -333,8 +333,8 @@ func (b *base) memberChanged(c model.MemberChange) {
 	}
 }
 
-// membersRead returns once every member was read that may be soon, after Retry at the
-// latest: what is reconciled before is reconciled again then.
+// membersRead returns once every member was read that nothing is known to keep from it, after
+// Retry at the latest: what is reconciled before is reconciled again then.
 func (b *base) membersRead(ctx context.Context) {
 	if !notify.AwaitClosed(ctx, b.Peers.Listed()) {
 		return
@@ -342,7 +342,7 @@ func (b *base) membersRead(ctx context.Context) {
 	read := notify.NewWake()
 	defer b.Peers.Subscribe(func(model.MemberChange) { read.Up() })()
 	late := b.Clock.After(b.Retry)
-	for slices.ContainsFunc(b.Peers.Members(), decide.IsStarting) {
+	for slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return !m.Synced && !m.Failing }) {
 		select {
 		case <-read:
 		case <-late:

@@ -202,13 +202,7 @@ func (p *PeerView) notReadBecause() string {
 // isStarting reports whether p is being connected to for the first time since start, as far
 // as is known.
 func (p *PeerView) isStarting() bool {
-	return p.Known && IsStarting(p.Member)
-}
-
-// IsStarting is true of a member that was not read since start, if nothing is known to keep
-// it from being read.
-func IsStarting(m model.Member) bool {
-	return !m.Synced && m.Liveness.State == model.Connected && m.Liveness.Reason == "" && m.Liveness.Message == ""
+	return p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 }
 
 // OwnEntry is this cluster's own entry in the list of an import.

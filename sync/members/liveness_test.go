@@ -242,6 +242,7 @@ func TestAPeerThatWasNeverReachedIsLostAndUnsynced(t *testing.T) {
 	w := newWorld(t)
 	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 403, "Forbidden" } })
 	w.use(peer())
+	w.await("it is known to fail", func() bool { return w.member().Failing })
 	w.pass(44)
 	if w.state() != model.Connected {
 		t.Errorf("%v while it is being connected to", w.state())
@@ -257,6 +258,7 @@ func TestASecretThatCannotBeUsedMakesAMemberLostWithItsReason(t *testing.T) {
 	s := w.server.secret()
 	s.Data[kubeconfig.SecretKey] = []byte("garbage")
 	w.secrets(s)
+	w.await("it is known to fail", func() bool { return w.member().Failing })
 	w.pass(46)
 	if c := w.member().Liveness; c.State != model.Lost || c.Reason != ReasonInvalidKubeconfig {
 		t.Errorf("got %+v", c)

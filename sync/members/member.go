@@ -72,6 +72,11 @@ func (s *Set) newMember(id model.ClusterID) *member {
 // synced reports whether what the peer publishes is used.
 func (m *member) synced() bool { return m.active != nil && m.active.Verified() }
 
+// fails reports whether something is known to keep the peer from being read.
+func (m *member) fails() bool {
+	return !m.synced() && (m.claim.refused != remote.Failure{} || slices.ContainsFunc(m.connections(), func(l *connection) bool { return l.Problem() != remote.Failure{} }))
+}
+
 // limited says which limit the peer exceeds; the zero value if none.
 func (m *member) limited() remote.Failure {
 	for _, l := range m.connections() {
@@ -208,7 +213,7 @@ func (s *Set) updateView() {
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		r := snapshot{accepted: m.claim.accepted, Member: model.Member{
-			ID: id, Synced: m.synced(), Liveness: m.heartbeat.tracker.Liveness(),
+			ID: id, Synced: m.synced(), Failing: m.fails(), Liveness: m.heartbeat.tracker.Liveness(),
 			Drains: m.drains(), Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(), Added: m.claim.peer.CreationTimestamp.Time,
 		}}
 		if r.Synced {

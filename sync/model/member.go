@@ -25,6 +25,8 @@ type Member struct {
 	// was read successfully since this process started. Until then what the
 	// peer exports is unknown, which is not the same as nothing.
 	Synced bool
+	// Failing is true if it is not Synced and something is known to keep it from being read.
+	Failing bool
 	// Reported is true once the peer's ImportRecords were read, and it has reported on
 	// everything since its agent started, or they are known not to be readable. It may become
 	// true after Synced. Until then, a missing report of an export means nothing.
