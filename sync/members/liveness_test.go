@@ -302,14 +302,20 @@ func TestDeadWatchesAreFoundWithin30SecondsAndTheConnectionIsReplaced(t *testing
 	}
 }
 
-// A check of the Lease may run between a renewal and its event.
-func TestARenewalThatAWatchDeliversLaterReplacesNoConnection(t *testing.T) {
+// heardOf is a world in which a renewal of b was seen, and the connection that brought it.
+func heardOf(t *testing.T) (*world, *remote.Connection) {
+	t.Helper()
 	w := newWorld(t)
 	w.server.put("leases", lease(1))
 	w.join()
 	w.pass(5)
 	w.renew(2)
-	before := w.active()
+	return w, w.active()
+}
+
+// A check of the Lease may run between a renewal and its event.
+func TestARenewalThatAWatchDeliversLaterReplacesNoConnection(t *testing.T) {
+	w, before := heardOf(t)
 	var asked atomic.Bool
 	w.mu.Lock()
 	w.answer = func() (string, remote.Failure) { asked.Store(true); return stamp(3), remote.Failure{} }
@@ -347,12 +353,7 @@ func (w *world) active() *remote.Connection {
 }
 
 func TestAWatchThatFailedComesBackByItself(t *testing.T) {
-	w := newWorld(t)
-	w.server.put("leases", lease(1))
-	w.join()
-	w.pass(5)
-	w.renew(2)
-	before := w.active()
+	w, before := heardOf(t)
 	w.server.change(func() { w.server.refuse = func(string) (int, string) { return 500, "InternalError" } })
 	w.server.restart()
 	w.await("it fails", func() bool { return !before.Watching() })
