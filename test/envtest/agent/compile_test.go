@@ -46,6 +46,9 @@ var costly = map[string]string{
 // takes matches what is said of all of them.
 const takes = `(?s)compiling the module: .*(more than 1s of CPU time|more than 224 MiB of memory|more than 64 MiB of stack|more than a process may .*); expected a module`
 
+// tryAgain is the remedy of a request that had no time left on a busy machine.
+const tryAgain = "try again in a few seconds"
+
 // costlyPolicy is one of them, for exports with the label costly=true.
 func costlyPolicy(name string) *policyv1alpha1.ExportPolicy {
 	return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1alpha1.ExportPolicySpec{
@@ -115,7 +118,7 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 			// A machine that is too busy to compile it in time is no reason to store it.
 			Expect(e.client.Create(ctx, costlyPolicy(name))).To(MatchError(Or(
 				And(ContainSubstring("ExportPolicy "+name+" cannot be used"), MatchRegexp(takes)),
-				And(ContainSubstring("ExportPolicy "+name+" could not be checked"), ContainSubstring("try again in a few seconds")))), name)
+				And(ContainSubstring("ExportPolicy "+name+" could not be checked"), ContainSubstring(tryAgain)))), name)
 		}
 		everyOtherPolicyIsInForce(ctx)
 		Expect(e.agent.PID()).To(Equal(pid))
@@ -188,16 +191,30 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 			defer close(changed)
 			for n := 0; time.Now().Before(until); n++ {
 				patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"n": "%d"}}}`, n)
-				Expect(e.client.Patch(ctx, one.DeepCopy(), client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+				err := e.client.Patch(ctx, one.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
+				Expect(err).To(Or(Succeed(), MatchError(ContainSubstring(tryAgain))))
 				time.Sleep(time.Second)
 			}
 		}()
-		for ; time.Now().Before(until); asked += 2 {
-			everyOtherPolicyIsInForce(ctx)
-			time.Sleep(20 * time.Millisecond)
+		late := 0
+		for ; time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+			for _, labels := range []map[string]string{nil, {"team": "shop"}} {
+				switch err := ask(ctx, "web", labels); {
+				case err != nil && strings.Contains(err.Error(), tryAgain):
+					late++
+				case labels == nil:
+					Expect(err).To(MatchError(ContainSubstring("[fine] no team.")))
+				default:
+					Expect(err).NotTo(HaveOccurred())
+				}
+				asked++
+			}
 		}
 		<-changed
-		AddReportEntry("requests meanwhile", asked)
+		AddReportEntry("requests meanwhile", fmt.Sprintf("%d, of which %d were to be tried again", asked, late))
+		// On a busy machine a process that takes the place of one that ended may start too late for
+		// who asks at that moment. If one ended for each change, nearly everyone would be late.
+		Expect(late).To(BeNumerically("<", asked/2))
 		Eventually(conditions).WithTimeout(ready).Should(Equal("Compiled=True/Compiled Evaluated=False/ResourceExhausted "))
 
 		By("creating one in a second namespace")
