@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type load struct {
 	mu      sync.Mutex
 	sent    int
 	slowest time.Duration
+	late    int // answered, by Comity, that there was no time left and that they be tried again
 	failed  []string
 }
 
@@ -65,16 +67,20 @@ func (l *load) create(ctx context.Context, c client.Client, namespace, name stri
 	}
 	l.sent++
 	l.slowest = max(l.slowest, took)
-	if err != nil {
+	switch {
+	case err == nil:
+	case strings.Contains(err.Error(), "try again in a few seconds"):
+		l.late++
+	default:
 		l.failed = append(l.failed, fmt.Sprintf("after %.1fs, in %s: %v", began.Sub(l.began).Seconds(), took.Round(time.Millisecond), err))
 	}
 }
 
-// soFar is how many were sent and what failed.
-func (l *load) soFar() (sent int, failed []string) {
+// soFar is how many were sent, how many had no time left, and what failed otherwise.
+func (l *load) soFar() (sent, late int, failed []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sent, l.failed
+	return l.sent, l.late, l.failed
 }
 
 // stop ends it and says what it was.
@@ -84,6 +90,6 @@ func (l *load) stop() string {
 		l.ended = time.Since(l.began)
 	}
 	l.done.Wait()
-	return fmt.Sprintf("%d creates in %.0fs, %.1f a second, the slowest %s, failed: %d",
-		l.sent, l.ended.Seconds(), float64(l.sent)/l.ended.Seconds(), l.slowest.Round(time.Millisecond), len(l.failed))
+	return fmt.Sprintf("%d creates in %.0fs, %.1f a second, the slowest %s, late: %d, failed: %d",
+		l.sent, l.ended.Seconds(), float64(l.sent)/l.ended.Seconds(), l.slowest.Round(time.Millisecond), l.late, len(l.failed))
 }
