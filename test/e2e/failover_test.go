@@ -118,6 +118,7 @@ func requestsTo(ctx context.Context, m *member, host string) (stop func() (reque
 	for client := range clients {
 		working.Go(func() {
 			for n := client; ctx.Err() == nil; n++ {
+				idle(ctx, clients*pause)
 				began := time.Now()
 				_, err := m.ask(ctx, targets[n%len(targets)], servicePort, 1)
 				if ctx.Err() != nil {

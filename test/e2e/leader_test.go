@@ -158,6 +158,10 @@ func (m *member) replaceLeader(ctx context.Context) {
 	step("in %s: Pod %s leads", m.ID(), now)
 }
 
+// pause is what a client rests between two requests, which otherwise take the processors
+// from the clusters that answer them.
+const pause = 100 * time.Millisecond
+
 // keepAsking sends one request after the other from m, to the name and to its
 // address in each IP family in turn, until stop is called, which gives their
 // number and what failed.
@@ -169,7 +173,7 @@ func keepAsking(ctx context.Context, m *member, host string) (stop func() (reque
 	requests, failed := 0, []error(nil)
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
+		for ; ctx.Err() == nil; idle(ctx, pause) {
 			_, err := m.ask(ctx, targets[requests%len(targets)], servicePort, 1)
 			if ctx.Err() != nil {
 				return // what was under way was cut off by us
@@ -183,5 +187,13 @@ func keepAsking(ctx context.Context, m *member, host string) (stop func() (reque
 		cancel()
 		<-done
 		return requests, failed
+	}
+}
+
+// idle waits for d, or until ctx ends.
+func idle(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }

@@ -27,7 +27,7 @@ type load struct {
 	mu      sync.Mutex
 	sent    int
 	slowest time.Duration
-	late    int // refused because a busy machine left no time to evaluate the policies
+	late    int // not answered because a busy machine left no time for it
 	failed  []string
 }
 
@@ -69,7 +69,8 @@ func (l *load) create(ctx context.Context, c client.Client, namespace, name stri
 	l.slowest = max(l.slowest, took)
 	switch {
 	case err == nil:
-	case strings.Contains(err.Error(), "because the policies could not be evaluated: the policies were not evaluated in time"):
+	case strings.Contains(err.Error(), "because the policies could not be evaluated: the policies were not evaluated in time"),
+		strings.Contains(err.Error(), context.DeadlineExceeded.Error()):
 		l.late++
 	default:
 		l.failed = append(l.failed, fmt.Sprintf("after %.1fs, in %s: %v", began.Sub(l.began).Seconds(), took.Round(time.Millisecond), err))

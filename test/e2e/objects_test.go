@@ -6,6 +6,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -53,10 +54,12 @@ func newServer(namespace, name string, replicas int32) *appsv1.Deployment {
 					Containers: []corev1.Container{{
 						Name: "server", Image: agnhost, ImagePullPolicy: corev1.PullIfNotPresent,
 						Args: []string{"netexec", "--http-port=8080"},
-						// A container that runs does not listen yet, and must not be an endpoint until it does.
-						ReadinessProbe: &corev1.Probe{
-							ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/hostname", Port: intstr.FromInt32(podPort)}},
-							PeriodSeconds: 1,
+						// A container that runs does not listen yet, and must not be an endpoint until it does. From then on
+						// it stays one: a kubelet without time for its probes would change slices that a spec compares.
+						StartupProbe: &corev1.Probe{
+							ProbeHandler:     corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/hostname", Port: intstr.FromInt32(podPort)}},
+							PeriodSeconds:    1,
+							FailureThreshold: int32(soon / time.Second),
 						},
 					}},
 				},

@@ -61,7 +61,7 @@ var _ = Describe("helm uninstall alone, in b", Serial, beyond(), func() {
 		back := time.Now()
 		Eventually(ctx, clusterB.admitted).WithArguments(ctx, external).WithTimeout(audited).Should(Equal(metav1.ConditionFalse))
 		step("in b: ServiceExport %s is found %.0fs after Comity is back", external, time.Since(back).Seconds())
-		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(before), "slices from a stay as they are")
+		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(before), "slices from a stay as they are; in a they are now %v", clusterA.listSlices(ctx, key, nil))
 		Expect(clusterA.patch(ctx, newServer(key.Namespace, key.Name, 1), replicas(2))).To(Succeed())
 		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 2)...)
 		requests, failed := stop()

@@ -102,17 +102,16 @@ func TestSetsWithTheSameIDsHaveOtherNames(t *testing.T) {
 
 func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *testing.T) {
 	for _, c := range []struct {
-		name, mode, want string
-		family           clusters.Family
-		podSync          time.Duration
+		name, mode, want, sync string
+		family                 clusters.Family
+		podSync                time.Duration
 	}{
 		{name: "IPv4, kind's default mode", family: clusters.IPv4, want: `  podSubnet: 10.101.0.0/16
   serviceSubnet: 10.201.0.0/16
 `},
 		{name: "a kubelet that looks more often", family: clusters.IPv4, podSync: 10 * time.Second, want: `  podSubnet: 10.101.0.0/16
   serviceSubnet: 10.201.0.0/16
-kubeadmConfigPatches:
-- |
+`, sync: `- |
   kind: KubeletConfiguration
   syncFrequency: 10s
 `},
@@ -135,7 +134,7 @@ kubeadmConfigPatches:
 			if c.mode == "nftables" {
 				zones = []string{", topology.kubernetes.io/zone: a-1", ", topology.kubernetes.io/zone: a-2"}
 			}
-			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + `nodes:
+			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + controlPlane + c.sync + `nodes:
 - role: control-plane
   labels: {topology.kubernetes.io/region: a` + zones[0] + `}
 - role: worker

@@ -113,6 +113,22 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 	return err
 }
 
+// controlPlane has Kubernetes' own controllers, of which there is one each, take no lease from
+// each other, and no node for lost: on a busy machine they end and restart for want of a
+// renewal, and take every Pod of a node out of service for minutes that was late or frozen.
+const controlPlane = `kubeadmConfigPatches:
+- |
+  kind: ClusterConfiguration
+  controllerManager:
+    extraArgs:
+    - {name: enable-hostpath-provisioner, value: "true"}
+    - {name: leader-elect, value: "false"}
+    - {name: node-monitor-grace-period, value: 30m}
+  scheduler:
+    extraArgs:
+    - {name: leader-elect, value: "false"}
+`
+
 func (c *Cluster) kindConfig(options Options) string {
 	more := ""
 	switch cidrs := c.network.PodCIDRs; {
@@ -124,8 +140,9 @@ func (c *Cluster) kindConfig(options Options) string {
 	if mode := options.ProxyModes[c.id]; mode != "" {
 		more += "  kubeProxyMode: " + mode + "\n"
 	}
+	more += controlPlane
 	if options.PodSync > 0 {
-		more += fmt.Sprintf("kubeadmConfigPatches:\n- |\n  kind: KubeletConfiguration\n  syncFrequency: %s\n", options.PodSync)
+		more += fmt.Sprintf("- |\n  kind: KubeletConfiguration\n  syncFrequency: %s\n", options.PodSync)
 	}
 	return fmt.Sprintf(`kind: Cluster
 apiVersion: kind.x-k8s.io/v1alpha4
