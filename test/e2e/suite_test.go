@@ -58,7 +58,7 @@ const (
 	// podSync lets kubelets give Pods a renewed certificate sooner than within their default, a minute.
 	podSync = 10 * time.Second
 	// suiteTimeout is shorter than that of go test, which would end us before the clusters are deleted.
-	suiteTimeout = 42 * time.Minute
+	suiteTimeout = 48 * time.Minute
 )
 
 var (
