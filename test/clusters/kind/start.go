@@ -113,9 +113,9 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 	return err
 }
 
-// controlPlane has Kubernetes' own controllers, of which there is one each, take no lease from
-// each other, and no node for lost: on a busy machine they end and restart for want of a
-// renewal, and take every Pod of a node out of service for minutes that was late or frozen.
+// controlPlane keeps a busy machine from changing what Kubernetes itself does. There is one
+// controller manager and one scheduler, which would restart if they renewed a lease too late. A
+// node whose heartbeat is late, or that was frozen, would have all of its Pods marked as not ready.
 const controlPlane = `kubeadmConfigPatches:
 - |
   kind: ClusterConfiguration
