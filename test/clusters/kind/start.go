@@ -121,7 +121,6 @@ const controlPlane = `kubeadmConfigPatches:
   kind: ClusterConfiguration
   controllerManager:
     extraArgs:
-    - {name: enable-hostpath-provisioner, value: "true"}
     - {name: leader-elect, value: "false"}
     - {name: node-monitor-grace-period, value: 30m}
   scheduler:
