@@ -105,6 +105,7 @@ func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceexport").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
+		WithEventFilter(notify.NotInitial).
 		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Own, Keys: notify.Itself}, builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, notify.Handler{From: notify.Own, Keys: ofUser}).
@@ -138,6 +139,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("status-serviceimport").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
+		WithEventFilter(notify.NotInitial).
 		Watches(&mcsv1beta1.ServiceImport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, byLabel).
 		// Only whether there are slices and endpoints matters, not which.

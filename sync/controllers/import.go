@@ -73,7 +73,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
 		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.importChange()))).
-		WithEventFilter(notInitial).
+		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(i)

@@ -61,7 +61,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	options.NewQueue = only(b.reportQueue)
 	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(exchangeLifecycle)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notInitial)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(r)

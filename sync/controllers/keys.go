@@ -157,7 +157,7 @@ var namespaceLifecycle = lifecycle(func(before, now client.Object) bool {
 // lifecycle passes the events of objects that come, also after the start, of which the rest
 // is listed, begin to go, go, or change in something that matters.
 func lifecycle(changes func(before, now client.Object) bool) predicate.Funcs {
-	return predicate.Funcs{CreateFunc: notInitial.CreateFunc, UpdateFunc: func(e event.UpdateEvent) bool {
+	return predicate.Funcs{CreateFunc: notify.NotInitial.CreateFunc, UpdateFunc: func(e event.UpdateEvent) bool {
 		return terminating(e.ObjectOld) != terminating(e.ObjectNew) || changes(e.ObjectOld, e.ObjectNew)
 	}}
 }
@@ -179,8 +179,5 @@ func (b *base) importChange() predicate.Funcs {
 		return isRead || differs(before.GetLabels(), now.GetLabels(), b.IdentityLabels...)
 	})
 }
-
-// notInitial leaves out what exists at start, which is listed.
-var notInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
 
 func terminating(o client.Object) bool { return o.GetDeletionTimestamp() != nil }

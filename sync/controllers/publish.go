@@ -60,7 +60,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
-		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notInitial)).
+		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), isCopy)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf))).
 		WatchesRawSource(all).

@@ -51,7 +51,7 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 			b.restartPass()
 			return nil
 		})
-		controller = controller.Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(notInitial, isRecreated(only[0].Namespace)))
+		controller = controller.Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(notify.NotInitial, isRecreated(only[0].Namespace)))
 	}
 	return controller.
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).

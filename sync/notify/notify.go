@@ -244,6 +244,10 @@ func Itself(_ context.Context, o client.Object) []types.NamespacedName {
 // WithoutStatus passes the events of an object but those of its status.
 var WithoutStatus = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 
+// NotInitial leaves out what exists at the start, for controllers with a Source that lists it:
+// each key is reconciled once then, after whatever changes meanwhile.
+var NotInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
+
 func (h Handler) add(ctx context.Context, queue requests, object client.Object) {
 	for _, key := range h.Keys(ctx, object) {
 		queue.(*Queue).AddFrom(h.From, reconcile.Request{NamespacedName: key})
