@@ -93,7 +93,7 @@ func TestE2E(t *testing.T) {
 var _ = ReportAfterSuite("what failed", func(report Report) {
 	for _, spec := range report.SpecReports {
 		if spec.Failed() {
-			fmt.Printf("%s %s: %.2000s\n", spec.LeafNodeType, spec.FullText(), spec.Failure.Message)
+			fmt.Printf("%s %s: %.400s\n", spec.LeafNodeType, spec.LeafNodeText, strings.Join(strings.Fields(spec.Failure.Message), " "))
 		}
 	}
 })
