@@ -134,7 +134,7 @@ func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *test
 			if c.mode == "nftables" {
 				zones = []string{", topology.kubernetes.io/zone: a-1", ", topology.kubernetes.io/zone: a-2"}
 			}
-			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + controlPlane + c.sync + `nodes:
+			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + patches + c.sync + `nodes:
 - role: control-plane
   labels: {topology.kubernetes.io/region: a` + zones[0] + `}
 - role: worker
