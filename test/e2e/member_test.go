@@ -105,21 +105,10 @@ func (m *member) applyFile(ctx context.Context, name string) {
 	}
 }
 
-// create repeats, as a user would, what a busy machine left no time for.
 func (m *member) create(ctx context.Context, objects ...client.Object) {
 	GinkgoHelper()
 	for _, object := range objects {
-		Eventually(ctx, func() error {
-			err := m.client.Create(ctx, object)
-			switch {
-			case err == nil:
-				return nil
-			case outOfTime(err):
-				step("in %s: create %T %s: %v", m.ID(), object, client.ObjectKeyFromObject(object), err)
-				return err
-			}
-			return StopTrying("refused").Wrap(err)
-		}).Should(Succeed(), "create %T %s in cluster %s", object, client.ObjectKeyFromObject(object), m.ID())
+		Expect(m.client.Create(ctx, object)).To(Succeed(), "create %T %s in cluster %s", object, client.ObjectKeyFromObject(object), m.ID())
 	}
 }
 
