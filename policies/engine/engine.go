@@ -51,10 +51,12 @@ type Options struct {
 	Library map[string]string `json:"-"`
 	// Timeout bounds one evaluation. DefaultTimeout when 0.
 	Timeout time.Duration
-	// Watch is called before one policy is compiled, or evaluated, and what it returns after
+	// Watch is called before policies are compiled, or evaluated, and what it returns after
 	// that, with the time that it may take: OPA's compiler and some of its builtins do not
-	// stop by themselves. The name is empty for several policies. Nobody is when nil.
-	Watch func(policy string, limit time.Duration) (stop func()) `json:"-"`
+	// stop by themselves. What is done is named by the policy that is compiled or, with Apart,
+	// evaluated, by the Subject of another evaluation, and empty where several policies are
+	// compiled. Nobody is called when nil.
+	Watch func(what string, limit time.Duration) (stop func()) `json:"-"`
 	// Apart has each policy evaluated by itself in any case, and not only if they fail together.
 	Apart bool
 	// Required are the names of policies that must exist. One that is not in the list

@@ -84,7 +84,7 @@ func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[st
 	}
 	snap := loaded.of(on.Stage)
 	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
-	d := deciding{Engine: e, snap: snap, failed: failed}
+	d := deciding{Engine: e, snap: snap, on: on, failed: failed}
 	answers, err := d.answers(ctx, on, snap.concerned(on))
 	if err != nil {
 		verdict.Problem = err.Error()
@@ -99,6 +99,7 @@ func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[st
 type deciding struct {
 	*Engine
 	snap   *snapshot
+	on     *Subject
 	failed map[string]string // why policies are not evaluated, by name
 	// before are the answers on the export as it was before an update.
 	before []answer
@@ -136,7 +137,7 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 		return failed
 	})
 	if len(policies) > 1 && !d.opts.Apart {
-		if together, err := d.run(ctx, "", input, policies); err == nil {
+		if together, err := d.run(ctx, input, policies); err == nil {
 			return append(answers, together...), nil
 		}
 	}
@@ -146,7 +147,7 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 		alone, err := patiently(ctx, on, func() ([]answer, error) {
 			ctx, cancel := ShareOf(ctx, len(policies)-i)
 			defer cancel()
-			return d.run(ctx, v.Name, input, policies[i:i+1])
+			return d.run(ctx, input, policies[i:i+1])
 		})
 		if err != nil {
 			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
@@ -225,15 +226,19 @@ func (s *snapshot) matched(on *Subject) []string {
 	return names
 }
 
-// run evaluates policies together, or the one of that name, until the timeout.
-func (d *deciding) run(ctx context.Context, name string, input ast.Value, policies []*version) ([]answer, error) {
+// run evaluates policies together until the timeout.
+func (d *deciding) run(ctx context.Context, input ast.Value, policies []*version) ([]answer, error) {
 	at := &progress{policies: make(map[string]*version, len(policies)), spans: make([]span, 0, len(policies))}
 	for _, v := range policies {
 		at.policies[v.pkg] = v
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	defer d.opts.Watch(name, 2*d.opts.Timeout)() // it should have stopped before
+	what := d.on.String()
+	if d.opts.Apart {
+		what = policies[0].Name
+	}
+	defer d.opts.Watch(what, 2*d.opts.Timeout)() // it should have stopped before
 	return d.snap.evaluate(ctx, input, at)
 }
 

@@ -371,6 +371,37 @@ func TestAPreviewOfWhatEndsItsProcess(t *testing.T) {
 	}
 }
 
+// Whoever is with a process that another request ends is not evaluated apart, where that one is.
+func TestARequestIsEvaluatedAgainAtOnceAfterAnotherEndedTheProcess(t *testing.T) {
+	c := loaded(t, denying("a", "true"))
+	defer c.OccupySpare(t.Context())()
+	ctx, cancel := context.WithCancel(t.Context()) // without a deadline, a part of which is time to be evaluated apart
+	defer time.AfterFunc(patience, cancel).Stop()
+	answers, stop := make(chan decision.Verdict), make(chan struct{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for {
+				select {
+				case answers <- c.Evaluate(ctx, request("shop")):
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	for range 5 {
+		for range 80 {
+			if v := <-answers; v.Outcome != decision.Denied || v.Problem != "" {
+				t.Errorf("got %+v", v)
+			}
+		}
+		c.EndMain("ServiceExport bank/db")
+	}
+	close(stop)
+	all.Wait()
+}
+
 // With the bomb stored, the requests of others never fail.
 func TestOthersAreAnsweredWhileProcessesEnd(t *testing.T) {
 	c := loadedWith(t, engine.Options{}, bomb("bomb", `input.object.metadata.namespace == "shop"`), denying("a", `input.object.metadata.namespace == "bank"`))

@@ -142,14 +142,17 @@ func (c *Client) load(list []engine.Policy) (*loaded, error) {
 func busy(err error) error { return apierrors.NewServiceUnavailable(err.Error()) }
 
 // decide has the process that answers evaluate the policies, save those that ended a
-// process before. If it dies, or one of those matches, all are evaluated apart. If there is no
-// time for that, those fail.
+// process before. If it dies because of that, or twice, or if one of those matches, all are
+// evaluated apart. If there is no time for that, those fail.
 func (c *Client) decide(ctx context.Context, on *engine.Subject) (decision.Verdict, []engine.Evaluation) {
 	now := c.current.Load()
 	if now == nil {
 		return decision.Verdict{Problem: engine.ErrNotLoaded.Error()}, nil
 	}
 	answer, err := c.ask(ctx, now, on)
+	if by := asDeath(err); by != nil && by.of != on.String() { // usually it is another that ended it
+		answer, err = c.ask(ctx, now, on)
+	}
 	died := asDeath(err) != nil
 	if died {
 		go func() { _, _ = c.main.process(context.Background(), now) }() // for those that come next
@@ -186,14 +189,14 @@ func (c *Client) decideApart(ctx context.Context, now *loaded, on *engine.Subjec
 		answer := Answer{}
 		err := c.apart(ctx, now, "Evaluate", q, &answer)
 		died := asDeath(err)
-		if died == nil || died.policy == "" || q.Failed[died.policy] != "" || ctx.Err() != nil {
+		if died == nil || died.of == "" || q.Failed[died.of] != "" || ctx.Err() != nil {
 			return answer, err
 		}
 		if q.Failed == nil {
 			q.Failed = map[string]string{}
 		}
-		q.Failed[died.policy] = fmt.Sprintf("%s: %v", v1alpha1.ReasonResourceExhausted, died)
-		if c.offenders.blame(now.digests[died.policy], on, q.Failed[died.policy]) {
+		q.Failed[died.of] = fmt.Sprintf("%s: %v", v1alpha1.ReasonResourceExhausted, died)
+		if c.offenders.blame(now.digests[died.of], on, q.Failed[died.of]) {
 			c.Notify()
 		}
 	}
@@ -216,7 +219,7 @@ func (c *Client) apart(ctx context.Context, now *loaded, method string, q Questi
 		if errors.Is(err, errLate) {
 			p.end() // it may still be evaluating
 		}
-		if died := asDeath(err); died == nil || died.policy != "" || attempt == maxAttempts || ctx.Err() != nil {
+		if died := asDeath(err); died == nil || died.of != "" || attempt == maxAttempts || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -272,7 +275,7 @@ func (c change) Stage(stage v1alpha1.Stage) (differs, is bool) {
 func (c change) Compare(ctx context.Context, on *engine.Subject) (out engine.Comparison, err error) {
 	c.question.On = on
 	err = c.client.apart(ctx, c.client.current.Load(), "Compare", c.question, &out)
-	if died := asDeath(err); died != nil && died.policy == c.policy.Name && ctx.Err() == nil {
+	if died := asDeath(err); died != nil && died.of == c.policy.Name && ctx.Err() == nil {
 		c.client.offenders.refuse(c.policy.Digest(), fmt.Sprintf("%s: evaluating it for %s in a preview: %v", v1alpha1.ReasonResourceExhausted, on, err))
 	}
 	return out, err

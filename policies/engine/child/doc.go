@@ -10,11 +10,13 @@
 // on its memory and ends when an evaluation does not stop.
 //
 // One process answers admission and audits, another one, one request at a time, whatever
-// might end it: policies are loaded there first, previews are made there, and what was under
-// way when a process died is evaluated there again. There each policy is evaluated by itself,
-// so that the one that ends the process is known. It fails for that input, which is
-// remembered by their digests; one that ends the process for inputs of two namespaces, or in
-// a preview, is in quarantine.
+// might end it: policies are loaded there first, and previews are made there. A request that
+// was under way when a process died is evaluated again by its successor, for usually another
+// request was the cause; if that one dies, too, or the request is known to be the cause, it is
+// evaluated by the other process. There each policy is evaluated by itself, so that the one
+// that ends the process is known. It fails for that input, which is remembered by their
+// digests; one that ends the process for inputs of two namespaces, or in a preview, is in
+// quarantine.
 //
 // The processes need no cluster, no network and no file.
 package child

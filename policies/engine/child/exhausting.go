@@ -68,11 +68,11 @@ func (o *offenders) blame(digest string, on *engine.Subject, why string) (quaran
 // tooCostly has a policy refused if compiling it ended a process. It reports whether one did.
 func (o *offenders) tooCostly(err error, digests map[string]string) bool {
 	died := asDeath(err)
-	if died == nil || digests[died.policy] == "" || o.refused(digests[died.policy]) != "" {
+	if died == nil || digests[died.of] == "" || o.refused(digests[died.of]) != "" {
 		return false
 	}
-	o.refuse(digests[died.policy], fmt.Sprintf("%s.rego:1:1: compiling the module: %v; expected a module that compiles with less: nest less, and write fewer or smaller rules",
-		died.policy, died))
+	o.refuse(digests[died.of], fmt.Sprintf("%s.rego:1:1: compiling the module: %v; expected a module that compiles with less: nest less, and write fewer or smaller rules",
+		died.of, died))
 	return true
 }
 

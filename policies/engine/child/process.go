@@ -22,8 +22,8 @@ import (
 
 // death is the error of a call during which the process ended.
 type death struct {
-	policy string // what was compiled or evaluated then; empty if that is not known
-	why    string
+	of  string // the policy, or the subject, that it is known to be due to; empty if none is
+	why string
 }
 
 // Error implements error.
@@ -129,13 +129,13 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// stderr is what a process writes: the names of policies, and why it ends.
+// stderr is what a process writes: what it does, and why it ends.
 type stderr struct {
 	mu   sync.Mutex
 	text []byte
 }
 
-// named begins the name of the policy that is compiled or evaluated next.
+// named begins the name of what is done, as engine.Options.Watch has it.
 const named = 0
 
 // Write implements io.Writer. It keeps what follows the last name, and the beginning of that.
@@ -159,7 +159,7 @@ func (s *stderr) reset() {
 func (s *stderr) death(err error) *death {
 	d, text := &death{}, string(s.text)
 	if len(text) > 0 && text[0] == named {
-		d.policy, text, _ = strings.Cut(text[1:], "\n")
+		d.of, text, _ = strings.Cut(text[1:], "\n")
 	}
 	switch first, _, _ := strings.Cut(text, "\n"); {
 	case strings.HasPrefix(text, exceeded):

@@ -51,7 +51,7 @@ func Serve(argument string) error {
 }
 
 func serve(o engine.Options, conn io.ReadWriteCloser) error {
-	o.Watch = func(policy string, limit time.Duration) (stop func()) { return watch(o.Apart, policy, limit) }
+	o.Watch = func(what string, limit time.Duration) (stop func()) { return watch(o.Apart, what, limit) }
 	evaluator, err := engine.New(o)
 	if err != nil {
 		return err
@@ -66,10 +66,12 @@ func serve(o engine.Options, conn io.ReadWriteCloser) error {
 }
 
 // watch ends the process when what is done until stop is called takes too much time of the
-// CPU, which does not depend on how busy the machine is. What is done apart is named before.
-func watch(apart bool, policy string, limit time.Duration) (stop func()) {
+// CPU, which does not depend on how busy the machine is. What is done apart is named before,
+// for it may end the process in other ways, too.
+func watch(apart bool, what string, limit time.Duration) (stop func()) {
+	name := func() { fmt.Fprintf(os.Stderr, "%c%s\n", named, what) }
 	if apart {
-		fmt.Fprintf(os.Stderr, "%c%s\n", named, policy)
+		name()
 	}
 	begin, over := cpuTime(), &atomic.Bool{}
 	timer := time.AfterFunc(limit, func() {
@@ -79,6 +81,7 @@ func watch(apart bool, policy string, limit time.Duration) (stop func()) {
 			}
 		}
 		if !over.Load() {
+			name()
 			fmt.Fprintf(os.Stderr, "%s%v of CPU time\n", exceeded, limit)
 			os.Exit(exitExceeded)
 		}
