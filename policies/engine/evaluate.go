@@ -84,7 +84,7 @@ func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[st
 	}
 	snap := loaded.of(on.Stage)
 	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
-	d := deciding{Engine: e, snap: snap, on: on, failed: failed}
+	d := deciding{Engine: e, snap: snap, failed: failed}
 	answers, err := d.answers(ctx, on, snap.concerned(on))
 	if err != nil {
 		verdict.Problem = err.Error()
@@ -99,7 +99,6 @@ func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[st
 type deciding struct {
 	*Engine
 	snap   *snapshot
-	on     *Subject
 	failed map[string]string // why policies are not evaluated, by name
 	// before are the answers on the export as it was before an update.
 	before []answer
@@ -137,7 +136,7 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 		return failed
 	})
 	if len(policies) > 1 && !d.opts.Apart {
-		if together, err := d.run(ctx, input, policies); err == nil {
+		if together, err := d.run(ctx, on, input, policies); err == nil {
 			return append(answers, together...), nil
 		}
 	}
@@ -147,7 +146,7 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 		alone, err := patiently(ctx, on, func() ([]answer, error) {
 			ctx, cancel := ShareOf(ctx, len(policies)-i)
 			defer cancel()
-			return d.run(ctx, input, policies[i:i+1])
+			return d.run(ctx, on, input, policies[i:i+1])
 		})
 		if err != nil {
 			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
@@ -226,15 +225,15 @@ func (s *snapshot) matched(on *Subject) []string {
 	return names
 }
 
-// run evaluates policies together until the timeout.
-func (d *deciding) run(ctx context.Context, input ast.Value, policies []*version) ([]answer, error) {
+// run evaluates policies together until the timeout. The input is that of the subject.
+func (d *deciding) run(ctx context.Context, on *Subject, input ast.Value, policies []*version) ([]answer, error) {
 	at := &progress{policies: make(map[string]*version, len(policies)), spans: make([]span, 0, len(policies))}
 	for _, v := range policies {
 		at.policies[v.pkg] = v
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	what := d.on.String()
+	what := on.String()
 	if d.opts.Apart {
 		what = policies[0].Name
 	}

@@ -142,8 +142,8 @@ func (c *Client) load(list []engine.Policy) (*loaded, error) {
 func busy(err error) error { return apierrors.NewServiceUnavailable(err.Error()) }
 
 // decide has the process that answers evaluate the policies, save those that ended a
-// process before. If it dies because of that, or twice, or if one of those matches, all are
-// evaluated apart. If there is no time for that, those fail.
+// process before. If this subject ended it, or it dies twice, or one of those matches, all
+// are evaluated apart. If there is no time for that, those fail.
 func (c *Client) decide(ctx context.Context, on *engine.Subject) (decision.Verdict, []engine.Evaluation) {
 	now := c.current.Load()
 	if now == nil {

@@ -24,6 +24,6 @@ func (c *Client) OccupySpare(ctx context.Context) (unlock func()) {
 // subject does not stop.
 func (c *Client) EndMain(subject string) {
 	p := c.main.live.Load()
-	fmt.Fprintf(&p.stderr, "%c%s\n", named, subject)
+	_, _ = fmt.Fprintf(&p.stderr, "%c%s\n", named, subject)
 	p.end()
 }
