@@ -121,7 +121,7 @@ var _ = Describe("the credential of a peer", Ordered, func() {
 		By("rotating to another account: the old connection goes when the new one is synced")
 		rotate(kubeconfig(toB.address(), &there, good("first")))
 		Eventually(func() *metav1.Time { return stored("b").Status.TokenExpires }).ShouldNot(BeNil())
-		Consistently(exports(key)).WithTimeout(3 * time.Second).Should(HaveLen(1), "while the new connection takes the place of the old one")
+		Consistently(exports(key)).WithTimeout(3*time.Second).Should(HaveLen(1), "while the new connection takes the place of the old one")
 
 		By("giving another token: the connection that there is uses it, and the old one may go")
 		lists := reconnects()
