@@ -6,9 +6,11 @@ package remote
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -158,7 +161,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		indexers[indexExport] = indexSlice
 	}
 	f.store, f.synced = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers), make(chan struct{})
-	source := plainLists{&toolscache.ListWatch{ListWithContextFunc: f.page, WatchFuncWithContext: f.watch}}
+	source := plainLists{&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
 	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
 	return nil
 }
@@ -196,8 +199,8 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	}
 }
 
-// plainLists makes a reflector list rather than stream, so that a list is counted and
-// checked as a whole before it replaces anything.
+// plainLists makes a reflector list, which a feed then streams by itself: so a list is
+// counted and checked as a whole before it replaces anything.
 type plainLists struct{ *toolscache.ListWatch }
 
 // IsWatchListSemanticsUnSupported is what client-go asks.
@@ -229,30 +232,46 @@ func (f *feed) request(opts *metav1.ListOptions) *rest.Request {
 // a page takes several times its size until it is decoded.
 const maxLists = 2
 
+// turn waits until a list may be read.
+func (f *feed) turn(ctx context.Context) (done func(), err error) {
+	if f.resource == "leases" {
+		return func() {}, nil
+	}
+	select {
+	case f.connection.lists <- struct{}{}:
+		return func() { <-f.connection.lists }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // get makes one request for a list.
 func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	if f.resource != "leases" {
-		select {
-		case f.connection.lists <- struct{}{}:
-			defer func() { <-f.connection.lists }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	done, err := f.turn(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	into := f.newList()
 	return into, f.request(&opts).Do(f.context(ctx)).Into(into)
 }
 
-// openWatch makes one request for a watch.
-func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+// events makes one request for a watch. The meter is to be reset with each event.
+func (f *feed) events(ctx context.Context, opts metav1.ListOptions) (watch.Interface, *meter, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
 	m := &meter{limit: f.connection.opts.Limits.EventBytes, what: "one event", exceeded: &f.exceeded}
 	w, err := f.request(&opts).Watch(context.WithValue(f.context(ctx), meterKey{}, m))
+	if err == nil && reflect.TypeOf(w) == emptyWatch {
+		err = errClosedEarly
+	}
+	return w, m, err
+}
+
+// openWatch makes one request for a watch whose events are counted.
+func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	w, m, err := f.events(ctx, opts)
 	if err != nil {
 		return nil, err
-	}
-	if reflect.TypeOf(w) == emptyWatch {
-		return nil, errClosedEarly
 	}
 	return f.budgeted(ctx, w, m), nil
 }
@@ -261,13 +280,85 @@ func (f *feed) restored(found *restoredetect.Found) {
 	f.connection.opts.Hooks.Restored(f.connection, found)
 }
 
-// page reads one page of a list for the reflector, and counts what it has.
+// list lists for the reflector, by a stream or else by pages.
+func (f *feed) list(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
+	if opts.Continue == "" {
+		list, err = f.stream(ctx, opts)
+	}
+	if list == nil && err == nil {
+		list, err = f.page(ctx, opts)
+	}
+	// Success is only noted by the watch: where lists are allowed and watches are not, the
+	// state must not flap.
+	if err != nil {
+		f.result(ctx, err)
+		return nil, err
+	}
+	if f.confirmed {
+		if err := f.connection.confirmMember(ctx); err != nil {
+			return nil, err // the feed of MemberRecords reports why
+		}
+	}
+	return list, nil
+}
+
+// streamTimeout bounds a list that is streamed. One that takes longer is read by pages.
+const streamTimeout = 30 * time.Second
+
+// stream reads a list as the first events of a watch. An API server sends them from memory, and
+// takes each page but the first from etcd, which costs it four times as much. It returns nil if
+// that fails other than by a limit: pages work with any API server, and show why they fail.
+func (f *feed) stream(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	done, err := f.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	from := opts.ResourceVersion
+	if from == "0" { // as limit has it
+		from = ""
+	}
+	w, m, err := f.events(ctx, metav1.ListOptions{ResourceVersion: from, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: new(true)})
+	if err != nil {
+		return nil, nil
+	}
+	defer w.Stop()
+	f.exceeded.Store(nil) // of what came before this list
+	f.budget.Begin()
+	objects := map[string]runtime.Object{}
+	for event := range w.ResultChan() {
+		var over *budget.Exceeded
+		if err := f.accept(event, m, f.budget.Listed); errors.As(err, &over) {
+			return nil, over
+		} else if err != nil || event.Type == watch.Error {
+			return nil, nil
+		}
+		object := event.Object.(metav1.Object) // as accept has it
+		switch event.Type {
+		case watch.Deleted:
+			delete(objects, object.GetName())
+		case watch.Bookmark:
+			if object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				f.complete()
+				return &metainternalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: object.GetResourceVersion()}, Items: slices.Collect(maps.Values(objects))}, nil
+			}
+		default:
+			objects[object.GetName()] = event.Object
+		}
+	}
+	if over := f.exceeded.Load(); over != nil {
+		return nil, over
+	}
+	return nil, nil
+}
+
+// page reads one page of a list, and counts what it has.
 func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	list := restoredetect.CheckedList(f.get, f.restored)
 	into, err := untilAnswered(ctx, func() (runtime.Object, error) {
 		into, err := list(ctx, opts)
-		// Success is only noted by the watch: where lists are allowed and
-		// watches are not, the state must not flap.
 		if err != nil {
 			f.result(ctx, err)
 		}
@@ -276,14 +367,8 @@ func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 	if err != nil {
 		return nil, err
 	}
-	if err := f.count(into, opts.Continue != ""); err != nil {
-		f.result(ctx, err)
-		return nil, err
-	}
-	if f.confirmed {
-		if err := f.connection.confirmMember(ctx); err != nil {
-			return nil, err // the feed of MemberRecords reports why
-		}
+	if over := f.count(into, opts.Continue != ""); over != nil {
+		return nil, over
 	}
 	return into, nil
 }

@@ -60,6 +60,13 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 	return c
 }
 
+// inBothWays runs a test with a peer that streams lists, and with one that does not.
+func inBothWays(t *testing.T, test func(*testing.T, *peer)) {
+	for _, streams := range []bool{true, false} {
+		t.Run(fmt.Sprint("streamed: ", streams), func(t *testing.T) { test(t, &peer{streams: streams}) })
+	}
+}
+
 // exceeds waits until c has a problem with a limit, which its message names.
 func exceeds(t *testing.T, c *Connection, named ...string) {
 	t.Helper()
@@ -175,16 +182,19 @@ func TestFault31AnEventWithoutEndIsNotRead(t *testing.T) {
 
 // FAULT 31: a peer publishes very many records, listed or one after the other. What
 // was read before stays, and what was left out is read once there are fewer.
-func TestFault31TooManyRecordsAreNotRead(t *testing.T) {
+func TestFault31TooManyRecordsAreNotRead(t *testing.T) { inBothWays(t, testTooManyRecords) }
+
+func testTooManyRecords(t *testing.T, p *peer) {
 	var count atomic.Int64
 	count.Store(10)
-	p, c := limited(t, budget.Limits{Exports: 10}, func(w http.ResponseWriter, path string, watch bool) bool {
+	p.answer = func(w http.ResponseWriter, path string, watch bool) bool {
 		if watch || path != exportsOfB {
 			return false
 		}
 		list(w, exports(int(count.Load())))
 		return true
-	})
+	}
+	c := connected(t, budget.Limits{Exports: 10}, p)
 	await(t, "ten exports are read", func() bool {
 		open := false
 		p.change(func() { open = p.open[exportsOfB] != nil })
@@ -218,8 +228,10 @@ func TestFault31TooManyRecordsAreNotRead(t *testing.T) {
 }
 
 // FAULT 31: many slices of the largest size.
-func TestFault31BytesOfAllObjectsAreBounded(t *testing.T) {
-	_, c := limited(t, budget.Limits{Bytes: 100_000}, func(w http.ResponseWriter, path string, watch bool) bool {
+func TestFault31BytesOfAllObjectsAreBounded(t *testing.T) { inBothWays(t, testBytesOfAllObjects) }
+
+func testBytesOfAllObjects(t *testing.T, p *peer) {
+	p.answer = func(w http.ResponseWriter, path string, watch bool) bool {
 		if watch || path != "comity-b/endpointslices" {
 			return false
 		}
@@ -232,7 +244,8 @@ func TestFault31BytesOfAllObjectsAreBounded(t *testing.T) {
 		}
 		list(w, items)
 		return true
-	})
+	}
+	c := connected(t, budget.Limits{Bytes: 100_000}, p)
 	exceeds(t, c, "EndpointSlices", "100000 bytes in all objects")
 }
 

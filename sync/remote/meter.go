@@ -114,19 +114,14 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 			return nil
 		case event, open = <-from.ResultChan():
 		}
-		if exceeded := f.exceeded.Load(); exceeded != nil {
-			return exceeded
-		}
 		if !open {
+			if over := f.exceeded.Load(); over != nil {
+				return over
+			}
 			return nil
 		}
-		if event.Type != watch.Error && reflect.TypeOf(event.Object) != f.object {
-			return errOtherKind
-		}
-		m.read.Store(0)
-		if exceeded := f.budget.Event(event); exceeded != nil {
-			f.exceeded.Store(exceeded)
-			return exceeded
+		if err := f.accept(event, m, f.budget.Event); err != nil {
+			return err
 		}
 		select {
 		case to <- event:
@@ -136,16 +131,40 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 	}
 }
 
+// accept counts one event, whose bytes m counted. The error is a *budget.Exceeded for one that
+// is beyond a limit, which sets exceeded, or errOtherKind.
+func (f *feed) accept(event watch.Event, m *meter, count func(watch.Event) *budget.Exceeded) error {
+	if over := f.exceeded.Load(); over != nil {
+		return over
+	}
+	if event.Type != watch.Error && reflect.TypeOf(event.Object) != f.object {
+		return errOtherKind
+	}
+	m.read.Store(0)
+	if over := count(event); over != nil {
+		f.exceeded.Store(over)
+		return over
+	}
+	return nil
+}
+
 // count counts one page of a list of f.
 func (f *feed) count(page runtime.Object, continued bool) *budget.Exceeded {
 	objects, _ := apimeta.ExtractList(page) // client-go decoded it, so it is a list
-	list, _ := apimeta.ListAccessor(page)
-	last := list.GetContinue() == ""
-	limit := f.budget.Page(objects, !continued, last)
-	if last && limit == nil {
-		f.exceeded.Store(nil)
+	if !continued {
+		f.budget.Begin()
 	}
-	return limit
+	over := f.budget.Page(objects)
+	if list, _ := apimeta.ListAccessor(page); over == nil && list.GetContinue() == "" {
+		f.complete()
+	}
+	return over
+}
+
+// complete ends a list that is within the limits.
+func (f *feed) complete() {
+	f.budget.End()
+	f.exceeded.Store(nil)
 }
 
 // smallBytes is how many bytes a second are read of responses with Leases, and the most that

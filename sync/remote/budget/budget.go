@@ -107,8 +107,8 @@ type Feed struct {
 	member         *Member
 	kind, resource string
 	limit          int // on the objects of resource
-	// held, and what was read so far of a list that is not complete, or nil; they need
-	// the mutex of member.
+	// held, and what was read so far of a list that has not ended, or nil; they need the
+	// mutex of member.
 	held, pending *holding
 }
 
@@ -123,25 +123,50 @@ func (m *Member) Feed(kind, resource string) *Feed {
 	return f
 }
 
-// Page counts one page of a list, the last one if last is true; first says whether a list
-// begins with it. If a limit is exceeded, nothing of the list is to be used. Of a list
-// that is complete, exactly these objects are held.
-func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
+// Begin begins to count a list. What is held counts until its End.
+func (f *Feed) Begin() {
 	f.member.mu.Lock()
 	defer f.member.mu.Unlock()
-	if first || f.pending == nil {
-		f.pending = newHolding()
-	}
+	f.pending = newHolding()
+}
+
+// End ends the list that began last: exactly its objects are held.
+func (f *Feed) End() {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	f.held, f.pending = f.pending, nil
+}
+
+// Page counts one page of the list. If it exceeds a limit, nothing of the list is to be used.
+func (f *Feed) Page(objects []runtime.Object) *Exceeded {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
 	for _, object := range objects {
-		if exceeded := f.add(f.pending, object); exceeded != nil {
-			f.pending = nil
+		before := len(f.pending.sizes)
+		exceeded := f.add(f.pending, object)
+		if exceeded == nil && len(f.pending.sizes) == before {
+			// A reflector keeps all pages of a list until the last one, and a list that has nothing
+			// but repetitions would exceed no limit.
+			exceeded = &Exceeded{"1 object of each name in one list"}
+		}
+		if exceeded != nil {
+			f.pending = newHolding()
 			return exceeded
 		}
 	}
-	if last {
-		f.held, f.pending = f.pending, nil
-	}
 	return nil
+}
+
+// Listed counts one event of a list that is streamed, as Page does. Of each name, the last
+// object counts.
+func (f *Feed) Listed(event watch.Event) *Exceeded {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	exceeded := f.event(f.pending, event)
+	if exceeded != nil {
+		f.pending = newHolding()
+	}
+	return exceeded
 }
 
 // Event counts one event of a watch. If it exceeds a limit, it is not to be used, and the
@@ -149,13 +174,18 @@ func (f *Feed) Page(objects []runtime.Object, first, last bool) *Exceeded {
 func (f *Feed) Event(event watch.Event) *Exceeded {
 	f.member.mu.Lock()
 	defer f.member.mu.Unlock()
+	return f.event(f.held, event)
+}
+
+// event counts one event in h. It needs the mutex of member.
+func (f *Feed) event(h *holding, event watch.Event) *Exceeded {
 	switch event.Type {
 	case watch.Added, watch.Modified:
-		return f.add(f.held, event.Object)
+		return f.add(h, event.Object)
 	case watch.Deleted:
 		if accessor, ok := event.Object.(metav1.Object); ok {
-			f.held.bytes -= int64(f.held.sizes[accessor.GetName()])
-			delete(f.held.sizes, accessor.GetName())
+			h.bytes -= int64(h.sizes[accessor.GetName()])
+			delete(h.sizes, accessor.GetName())
 		}
 	}
 	return nil
@@ -192,10 +222,6 @@ func (f *Feed) add(h *holding, object runtime.Object) *Exceeded {
 	bytes, count := m.others(f)
 	before, known := h.sizes[accessor.GetName()]
 	switch {
-	case known && h == f.pending:
-		// A reflector keeps all pages of a list until the last one, and a list that has nothing
-		// but repetitions would exceed no limit.
-		return &Exceeded{"1 object of each name in one list"}
 	case !known && count+len(h.sizes) >= f.limit:
 		return &Exceeded{fmt.Sprintf("%d %s", f.limit, f.kind)}
 	case bytes+h.bytes+size-int64(before) > m.limits.Bytes:

@@ -83,9 +83,24 @@ func TestWhatIsHeldIsWithinTheLimits(t *testing.T) {
 	})
 }
 
-// list counts a list of distinct objects in pages, up to the one that is refused.
+// list counts a list in pages of distinct objects, or event by event, up to what is refused.
 func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (map[string]int, *Exceeded) {
 	next := map[string]int{}
+	f.feed.Begin()
+	if rapid.Bool().Draw(t, "streamed") {
+		for range rapid.IntRange(0, 5).Draw(t, "events") {
+			o := drawn()
+			what := rapid.SampledFrom([]watch.EventType{watch.Added, watch.Modified, watch.Deleted}).Draw(t, "type")
+			if next[o.Name] = o.Size(); what == watch.Deleted {
+				delete(next, o.Name)
+			}
+			if refused := f.feed.Listed(watch.Event{Type: what, Object: o}); refused != nil {
+				return next, refused
+			}
+		}
+		f.feed.End()
+		return next, nil
+	}
 	var objects []runtime.Object
 	for range rapid.IntRange(0, 5).Draw(t, "listed") {
 		if o := drawn(); next[o.Name] == 0 {
@@ -94,10 +109,13 @@ func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (m
 		}
 	}
 	cut := rapid.IntRange(0, len(objects)).Draw(t, "first page")
-	if refused := f.feed.Page(objects[:cut], true, false); refused != nil {
-		return next, refused
+	for _, page := range [][]runtime.Object{objects[:cut], objects[cut:]} {
+		if refused := f.feed.Page(page); refused != nil {
+			return next, refused
+		}
 	}
-	return next, f.feed.Page(objects[cut:], false, true)
+	f.feed.End()
+	return next, nil
 }
 
 // All feeds of a member are listed at the same time when it is connected.
@@ -107,8 +125,15 @@ func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 	exports, slices, leases := member.Feed("ExportRecords", "exportrecords"), member.Feed("EndpointSlices", "endpointslices"), member.Feed("Leases", "leases")
 	page := func(f *Feed, objects []runtime.Object, first, last, fits bool) {
 		t.Helper()
-		if refused := f.Page(objects, first, last); (refused == nil) != fits {
+		if first {
+			f.Begin()
+		}
+		refused := f.Page(objects)
+		if (refused == nil) != fits {
 			t.Fatalf("refused %v", refused)
+		}
+		if last && fits {
+			f.End()
 		}
 	}
 	page(exports, half, true, false, true)
@@ -129,13 +154,15 @@ func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 func TestAListThatRepeatsItselfIsRefused(t *testing.T) {
 	f := New(Limits{}).Feed("ExportRecords", "exportrecords")
 	page := []runtime.Object{object("one", 1), object("two", 1)}
-	if refused := f.Page(page, true, false); refused != nil {
+	f.Begin()
+	if refused := f.Page(page); refused != nil {
 		t.Fatal(refused)
 	}
-	if refused := f.Page(page[1:], false, false); refused == nil {
+	if refused := f.Page(page[1:]); refused == nil {
 		t.Error("a page that repeats an object is accepted")
 	}
-	if refused := f.Page(page, true, true); refused != nil {
+	f.Begin()
+	if refused := f.Page(page); refused != nil {
 		t.Errorf("the list is refused when it begins again: %v", refused)
 	}
 }
