@@ -14,20 +14,28 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 )
 
-func TestEvaluationsInTheBackgroundLeaveACPU(t *testing.T) {
-	allowed := func() decision.Verdict { return decision.Verdict{Outcome: decision.Allowed} }
-	entered, end := make(chan struct{}), make(chan struct{})
+// hold has so many evaluations run in the background until end is called.
+func hold(t *testing.T, evaluations int) (end func()) {
+	entered, ended := make(chan struct{}), make(chan struct{})
 	var running sync.WaitGroup
-	for range cap(background) {
+	for range evaluations {
 		running.Go(func() {
 			InBackground(t.Context(), func() decision.Verdict {
 				entered <- struct{}{}
-				<-end
-				return allowed()
+				<-ended
+				return decision.Verdict{Outcome: decision.Allowed}
 			})
 		})
 		<-entered
 	}
+	return func() { close(ended); running.Wait() }
+}
+
+func TestWhileRequestsComeEvaluationsInTheBackgroundLeaveACPU(t *testing.T) {
+	requested.Store(time.Now().Add(time.Hour).UnixNano())
+	defer requested.Store(0)
+	allowed := func() decision.Verdict { return decision.Verdict{Outcome: decision.Allowed} }
+	end := hold(t, cap(background))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if v := InBackground(ended, allowed); v.Outcome != decision.NotEvaluated || !strings.Contains(v.Problem, "did not end in time") {
@@ -36,11 +44,21 @@ func TestEvaluationsInTheBackgroundLeaveACPU(t *testing.T) {
 	if v := InBackground(t.Context(), allowed); v.Outcome != decision.Allowed {
 		t.Errorf("while the others do not end: %+v", v)
 	}
-	close(end)
-	running.Wait()
+	end()
 	if v := InBackground(t.Context(), allowed); v.Outcome != decision.Allowed {
 		t.Errorf("after the others ended: %+v", v)
 	}
+}
+
+func TestWithoutRequestsAllEvaluationsInTheBackgroundRunAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		end := hold(t, 10*cap(background))
+		if d := time.Since(begun); d > 0 {
+			t.Errorf("the last one began after %v", d)
+		}
+		end()
+	})
 }
 
 func TestWhileRequestsComeTheNextEvaluationInTheBackgroundStartsAfterAPause(t *testing.T) {
@@ -49,6 +67,8 @@ func TestWhileRequestsComeTheNextEvaluationInTheBackgroundStartsAfterAPause(t *t
 			slots := background
 			background = make(chan struct{}, 1)
 			defer func() { background = slots }()
+			requested.Store(time.Now().UnixNano())
+			defer requested.Store(0)
 			begun := time.Now()
 			evaluate := func() decision.Verdict {
 				time.Sleep(took)
@@ -63,7 +83,7 @@ func TestWhileRequestsComeTheNextEvaluationInTheBackgroundStartsAfterAPause(t *t
 			if d := time.Since(begun); d != 2*took+pause {
 				t.Errorf("the second one returned after %v; want %v", d, 2*took+pause)
 			}
-			time.Sleep(2*pauseMost + pauseAfter) // the slot is free, and no request came lately
+			time.Sleep(2*pauseMost + requestsAfter) // the slot is free, and no request came lately
 			begun = time.Now()
 			for range 2 {
 				InBackground(t.Context(), func() decision.Verdict {
