@@ -337,6 +337,8 @@ func (f *feed) stream(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 		}
 		object := event.Object.(metav1.Object) // as accept has it
 		switch event.Type {
+		case watch.Added, watch.Modified:
+			objects[object.GetName()] = event.Object
 		case watch.Deleted:
 			delete(objects, object.GetName())
 		case watch.Bookmark:
@@ -344,8 +346,6 @@ func (f *feed) stream(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 				f.complete()
 				return &metainternalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: object.GetResourceVersion()}, Items: slices.Collect(maps.Values(objects))}, nil
 			}
-		default:
-			objects[object.GetName()] = event.Object
 		}
 	}
 	if over := f.exceeded.Load(); over != nil {

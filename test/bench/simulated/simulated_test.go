@@ -124,9 +124,12 @@ func TestOneMemberOfAHundredMayHaveAllExports(t *testing.T) {
 			e.Key.Name, e.Of = fmt.Sprintf("%s-%d", e.Key.Name, e.Of), 1
 			objects = append(objects, of(e))
 		}
-		if exceeded := member.Feed(kind, resource).Page(objects, true, true); exceeded != nil {
+		feed := member.Feed(kind, resource)
+		feed.Begin()
+		if exceeded := feed.Page(objects); exceeded != nil {
 			t.Errorf("%s: %v", kind, exceeded)
 		}
+		feed.End()
 	}
 	for range 2 { // namespaces
 		read("ExportRecords", "exportrecords", func(e Export) runtime.Object { return w.Record(e) })

@@ -38,7 +38,9 @@ func (f *feed) Relist(behind int) {
 	for o := range next.Each {
 		objects = append(objects, o)
 	}
-	if f.over = f.budget.Page(objects, true, true); f.over == nil {
+	f.budget.Begin()
+	if f.over = f.budget.Page(objects); f.over == nil {
+		f.budget.End()
 		f.Cache = next
 	}
 }
