@@ -30,7 +30,7 @@ import (
 // hostile peers together may take of it.
 const (
 	memoryLimit   = 460 << 20
-	hostileMemory = 256 << 20
+	hostileMemory = 320 << 20
 )
 
 // hostile answers of an API server: each would cost the agent its memory, its token, its log, or
