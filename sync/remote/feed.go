@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -19,14 +18,12 @@ import (
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -179,12 +176,6 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 	if f.resource == "endpointslices" {
 		opts.LabelSelector = discoveryv1.LabelManagedBy + "=" + model.ManagedBy
 	}
-	// Version 0 is whatever the server has cached. If that is older than the cache of another
-	// server, exports that were just read would seem to be deleted.
-	// And a server ignores the limit of a list of version 0.
-	if opts.ResourceVersion == "0" && !opts.Watch {
-		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
-	}
 	if opts.Watch || opts.Limit == 1 {
 		return
 	}
@@ -282,8 +273,14 @@ func (f *feed) restored(found *restoredetect.Found) {
 
 // list lists for the reflector, by a stream or else by pages.
 func (f *feed) list(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
+	// Version 0 is whatever the server has cached. If that is older than the cache of another
+	// server, exports that were just read would seem to be deleted.
+	// And a server ignores the limit of a list of version 0.
+	if opts.ResourceVersion == "0" {
+		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
+	}
 	if opts.Continue == "" {
-		list, err = f.stream(ctx, opts)
+		list, err = f.stream(ctx, opts.ResourceVersion)
 	}
 	if list == nil && err == nil {
 		list, err = f.page(ctx, opts)
@@ -308,7 +305,7 @@ const streamTimeout = 30 * time.Second
 // stream reads a list as the first events of a watch. An API server sends them from memory, and
 // takes each page but the first from etcd, which costs it four times as much. It returns nil if
 // that fails other than by a limit: pages work with any API server, and show why they fail.
-func (f *feed) stream(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object, error) {
 	done, err := f.turn(ctx)
 	if err != nil {
 		return nil, err
@@ -316,11 +313,9 @@ func (f *feed) stream(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	from := opts.ResourceVersion
-	if from == "0" { // as limit has it
-		from = ""
-	}
-	w, m, err := f.events(ctx, metav1.ListOptions{ResourceVersion: from, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: new(true)})
+	w, m, err := f.events(ctx, metav1.ListOptions{
+		ResourceVersion: notOlderThan, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: new(true),
+	})
 	if err != nil {
 		return nil, nil
 	}
@@ -329,11 +324,8 @@ func (f *feed) stream(ctx context.Context, opts metav1.ListOptions) (runtime.Obj
 	f.budget.Begin()
 	objects := map[string]runtime.Object{}
 	for event := range w.ResultChan() {
-		var over *budget.Exceeded
-		if err := f.accept(event, m, f.budget.Listed); errors.As(err, &over) {
-			return nil, over
-		} else if err != nil || event.Type == watch.Error {
-			return nil, nil
+		if f.accept(event, m, f.budget.Listed) != nil || event.Type == watch.Error {
+			break
 		}
 		object := event.Object.(metav1.Object) // as accept has it
 		switch event.Type {
@@ -359,7 +351,7 @@ func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Objec
 	list := restoredetect.CheckedList(f.get, f.restored)
 	into, err := untilAnswered(ctx, func() (runtime.Object, error) {
 		into, err := list(ctx, opts)
-		if err != nil {
+		if unanswered(err) {
 			f.result(ctx, err)
 		}
 		return into, err
@@ -393,44 +385,3 @@ var (
 	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosedEarly = errors.New("the connection is closed before there is an answer")
 )
-
-// How long after the first and after any later failure an API server that does not
-// answer is asked again, plus up to half of that.
-const (
-	firstRetry = 500 * time.Millisecond
-	lastRetry  = 8 * time.Second
-)
-
-// untilAnswered makes request until the API server answers it, or ctx ends, and
-// returns what came last. A reflector would wait up to a minute between two attempts,
-// and forgets that only two minutes after the last failure: some kinds of a peer that
-// is back would be read a minute later than others.
-func untilAnswered[T any](ctx context.Context, request func() (T, error)) (T, error) {
-	delay := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastRetry}
-	for {
-		answer, err := request()
-		if !unanswered(err) {
-			return answer, err
-		}
-		select {
-		case <-ctx.Done():
-			return answer, err
-		case <-time.After(delay.Step()):
-		}
-	}
-}
-
-// unanswered reports whether err is that of a server which is not reached, is
-// starting, or is overloaded. What it answers otherwise is for the reflector: it lists
-// again, for example, from a version that the server has.
-func unanswered(err error) bool {
-	var limit *budget.Exceeded
-	if err == nil || errors.As(err, &limit) {
-		return false
-	}
-	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) {
-		return true
-	}
-	var network net.Error // as a *url.Error is
-	return errors.Is(err, errClosedEarly) || errors.As(err, &network)
-}

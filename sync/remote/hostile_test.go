@@ -172,7 +172,7 @@ func requests() []string {
 	return out
 }
 
-// FAULT 31: the API servers of four peers are hostile: one in every stream of a list, one in every list by
+// FAULT 31: the API servers of four peers are hostile: one in every request, one in every list by
 // pages, one in every watch, one when it is asked for its version. The agent stays small, and reads another peer meanwhile.
 func TestFault31AHostileServerCostsNoOtherMember(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memoryLimit))
@@ -188,7 +188,7 @@ func TestFault31AHostileServerCostsNoOtherMember(t *testing.T) {
 			var seen sync.Map
 			var peers []*peer
 			var elsewhere atomic.Bool
-			for _, which := range []string{"stream ", "list ", "watch ", "version "} {
+			for _, which := range []string{"", "list ", "watch ", "version "} {
 				p := &peer{intercept: func(w http.ResponseWriter, r *http.Request, path string) bool {
 					elsewhere.Store(elsewhere.Load() || r.URL.Path == "/elsewhere")
 					request := requestOf(path, r)

@@ -115,9 +115,6 @@ func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-ch
 		case event, open = <-from.ResultChan():
 		}
 		if !open {
-			if over := f.exceeded.Load(); over != nil {
-				return over
-			}
 			return nil
 		}
 		if err := f.accept(event, m, f.budget.Event); err != nil {
