@@ -158,7 +158,9 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		indexers[indexExport] = indexSlice
 	}
 	f.store, f.synced = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers), make(chan struct{})
-	source := plainLists{&toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
+	// A feed streams lists by itself: so a list is counted and checked as a whole before it
+	// replaces anything.
+	source := restoredetect.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
 	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
 	return nil
 }
@@ -189,13 +191,6 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
 }
-
-// plainLists makes a reflector list, which a feed then streams by itself: so a list is
-// counted and checked as a whole before it replaces anything.
-type plainLists struct{ *toolscache.ListWatch }
-
-// IsWatchListSemanticsUnSupported is what client-go asks.
-func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
 // trim drops the managed fields, which no reader uses, bounds ExportRecords, and bounds
 // and packs EndpointSlices, which are most of what a peer publishes.

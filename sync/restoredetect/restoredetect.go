@@ -106,7 +106,7 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 }
 
 // NewInformer is a cache.Options.NewInformer whose informers detect a restore, and log
-// it before they list again.
+// it before they list again. Those of custom resources, which have no protobuf, use PlainLists.
 func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
@@ -117,6 +117,16 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),
 			WatchFuncWithContext: CheckedWatch(from.ListWithContext, from.WatchWithContext, restored),
 		}
-		return toolscache.NewSharedIndexInformer(checked, object, resync, indexers)
+		if _, protobuf := object.(runtime.ProtobufMarshaller); protobuf {
+			return toolscache.NewSharedIndexInformer(checked, object, resync, indexers)
+		}
+		return toolscache.NewSharedIndexInformer(PlainLists{checked}, object, resync, indexers)
 	}
 }
+
+// PlainLists has an informer list, where client-go would stream a list as the first events of a
+// watch. Each event of JSON is scanned four times until it is decoded, each list once.
+type PlainLists struct{ *toolscache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is what client-go asks.
+func (PlainLists) IsWatchListSemanticsUnSupported() bool { return true }
