@@ -159,8 +159,21 @@ func (s *server) Evaluate(q Question, into *Answer) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%d evaluations are running and none ended in time", cap(s.slots))
 	}
+	growStack(0)
 	into.Verdict, into.Evaluations = s.engine.EvaluateSubject(ctx, q.On, q.Failed)
 	return nil
+}
+
+// stackSize is what the stack of an evaluation takes, as a rule, in bytes.
+const stackSize = 32 << 10
+
+// growStack has the stack of this goroutine grow once, while nothing is on it. Go doubles a
+// stack, and copies it, each time that it does not suffice: five times in each evaluation.
+//
+//go:noinline
+func growStack(n int) byte {
+	var room [stackSize]byte
+	return room[n]
 }
 
 // Stages are the answers of engine.Change.Stage.
