@@ -44,7 +44,7 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed()},
-		Notifiers: []*notify.Notifier{&b.observations.Changed, b.Exchange.Changed, &b.claimChanged},
+		Notifiers: []*notify.Notifier{&b.observations.ImportChanged, b.Exchange.Changed, &b.claimChanged},
 		First:     b.membersRead,
 		List:      r.everything,
 		Subscribe: func(changed func(notify.Change)) func() {
@@ -142,7 +142,7 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 	}
 	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
 	var hasProblems bool
-	if seen, ok := r.observations.Get(key); ok {
+	if seen, ok := r.observations.OfImport(key); ok {
 		v.Observation, hasProblems = &seen, len(seen.Problems) > 0
 	}
 	for _, p := range r.Peers.Read(key, hasProblems) {

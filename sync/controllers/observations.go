@@ -39,8 +39,9 @@ var equalities = func() conversion.Equalities {
 // Observations hold the findings of the publish and of the import controller for
 // every key.
 type Observations struct {
-	// Changed notifies of keys whose Observation differs from before.
-	Changed notify.Notifier
+	// Changed notifies of keys whose Observation differs from before, and ImportChanged of those
+	// of which the import controller found something else.
+	Changed, ImportChanged notify.Notifier
 
 	mu        sync.Mutex
 	published map[types.NamespacedName]decide.ExportFinding
@@ -79,6 +80,14 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	return seen, true
 }
 
+// OfImport is what the import controller found; false as long as it found nothing.
+func (o *Observations) OfImport(key types.NamespacedName) (model.Observation, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	in, found := o.imported[key]
+	return in.Observation, found
+}
+
 // From are the keys of which a cluster was last found to be such a source.
 func (o *Observations) From(cluster model.ClusterID, such func(model.Source) bool) []types.NamespacedName {
 	o.mu.Lock()
@@ -103,7 +112,10 @@ func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFind
 	if found != nil && found.IsEmpty() {
 		found = nil
 	}
-	before = store(o, o.imported, key, found)
+	before, changed := store(o, o.imported, key, found)
+	if changed {
+		o.ImportChanged.Key(key)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if found != nil && (len(found.Takeovers) > 0 || slices.ContainsFunc(found.Sources, isMissing)) {
@@ -116,22 +128,22 @@ func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFind
 
 func isMissing(s model.Source) bool { return s.State == model.SourceMissing }
 
-func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T) (before T) {
+func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T) (before T, changed bool) {
 	o.mu.Lock()
 	before, known := all[key]
-	unchanged := found == nil && !known || found != nil && known && equalities.DeepEqual(before, *found)
+	changed = known != (found != nil) || known && !equalities.DeepEqual(before, *found)
 	switch {
-	case unchanged:
+	case !changed:
 	case found == nil:
 		delete(all, key)
 	default:
 		all[key] = *found
 	}
 	o.mu.Unlock()
-	if !unchanged {
+	if changed {
 		o.Changed.Key(key)
 	}
-	return before
+	return before, changed
 }
 
 // importMetrics are the sources of imports by row of the import table, counted when they

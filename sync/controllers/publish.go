@@ -39,6 +39,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, &b.passChanged},
+		First:     b.membersRead,
 		List:      p.seed,
 		Subscribe: func(changed func(notify.Change)) func() {
 			// A new member may be what a scope was waiting for.
@@ -60,16 +61,17 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
-		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged), builder.WithPredicates(notify.NotInitial)).
-		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), isCopy)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf))).
+		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged)).
+		WithEventFilter(notify.NotInitial).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), isCopy, notify.NotInitial)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf), notify.NotInitial)).
 		WatchesRawSource(all).
 		WithOptions(options).
 		Complete(p)
 }
 
-// seed lists all exports, and all records, whose ServiceExports may be gone. The first
-// pass then waits for them.
+// seed lists all exports, and all records and copies of slices, whose ServiceExports may be
+// gone. The first pass then waits for them.
 func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, error) {
 	keys, err := p.exports(ctx)
 	if err != nil {
@@ -77,6 +79,8 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 	}
 	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
 	_ = eachListed(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
+	_ = eachListed(ctx, p.Exchange.Client, &discoveryv1.EndpointSliceList{}, func(o client.Object) { keys = append(keys, copiedSlice(ctx, o)...) },
+		client.HasLabels{model.LabelExportName})
 	if p.pass.Seed(decide.Exports, keys) {
 		p.passComplete.All()
 	}

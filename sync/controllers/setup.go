@@ -334,11 +334,9 @@ func (b *base) memberChanged(c model.MemberChange) {
 }
 
 // membersRead returns once every member was read that nothing is known to keep from it, after
-// Retry at the latest: what is reconciled before is reconciled again then.
+// Retry at the latest: what is reconciled before is reconciled again then. The peers that are
+// configured must be known.
 func (b *base) membersRead(ctx context.Context) {
-	if !notify.AwaitClosed(ctx, b.Peers.Listed()) {
-		return
-	}
 	read := notify.NewWake()
 	defer b.Peers.Subscribe(func(model.MemberChange) { read.Up() })()
 	late := b.Clock.After(b.Retry)

@@ -114,12 +114,12 @@ type Source struct {
 	// List returns every key that the controller has to reconcile. Its error is
 	// logged, and the keys wait for the next All.
 	List func(context.Context) ([]types.NamespacedName, error)
-	// First, unless nil, is called before the first List, and returns once that is worth its
-	// work. Changes are not held up.
-	First func(context.Context)
-	// Required channels are closed once the controller may start; nil ones are
-	// left out.
+	// Required channels are closed once the controller may start, and List be called; nil
+	// ones are left out.
 	Required []<-chan struct{}
+	// First, unless nil, is called after that and before the first List, and returns once that
+	// is worth its work. Changes are not held up.
+	First func(context.Context)
 	// Subscribe, unless nil, is called once before the first List, for whatever is
 	// no Notifier: changed enqueues one key, or lists again. It does not block.
 	Subscribe func(changed func(Change)) (cancel func())
@@ -169,6 +169,9 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 	}
 	list.Up()
 	go func() {
+		if s.WaitForSync(ctx) != nil {
+			return
+		}
 		if s.First != nil {
 			s.First(ctx)
 		}
