@@ -268,12 +268,6 @@ func (f *feed) restored(found *restoredetect.Found) {
 
 // list lists for the reflector, by a stream or else by pages.
 func (f *feed) list(ctx context.Context, opts metav1.ListOptions) (list runtime.Object, err error) {
-	// Version 0 is whatever the server has cached. If that is older than the cache of another
-	// server, exports that were just read would seem to be deleted.
-	// And a server ignores the limit of a list of version 0.
-	if opts.ResourceVersion == "0" {
-		opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
-	}
 	if opts.Continue == "" {
 		list, err = f.stream(ctx, opts.ResourceVersion)
 	}

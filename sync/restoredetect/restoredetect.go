@@ -128,5 +128,15 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 // watch. Each event of JSON is scanned four times until it is decoded, each list once.
 type PlainLists struct{ *toolscache.ListWatch }
 
+// ListWithContext implements toolscache.ListerWithContext. The first list of an informer asks
+// for version 0, which is whatever the server has cached. If that is older than the cache of
+// another server, objects that were just read would seem to be deleted.
+func (l PlainLists) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	if opts.ResourceVersion == "0" { // with it, a server ignores the limit
+		opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit = "", "", 0
+	}
+	return l.ListWatch.ListWithContext(ctx, opts)
+}
+
 // IsWatchListSemanticsUnSupported is what client-go asks.
 func (PlainLists) IsWatchListSemanticsUnSupported() bool { return true }
