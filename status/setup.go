@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -33,6 +35,8 @@ type Observations interface {
 	Observe(key types.NamespacedName) (model.Observation, bool)
 	// Changed notifies of namespace/names for which Observe may return something else.
 	Changed() *notify.Notifier
+	// CaughtUp are closed once the loop has worked on everything that stood at the start.
+	CaughtUp() []<-chan struct{}
 	// Destinations are those of one local export, sorted by cluster, without
 	// this cluster; false as long as it is not known where the export goes.
 	Destinations(key types.NamespacedName) ([]model.Report, bool)
@@ -61,7 +65,8 @@ type Options struct {
 	// other clusters caused; default 5 s.
 	Interval time.Duration
 	// FirstStatus is until what age of an export its first status waits for Observations, so
-	// that it is written once; default 5 s.
+	// that it is written once, and how long after the start every status waits for them;
+	// default 5 s.
 	FirstStatus time.Duration
 	// Workers is how many objects of each kind are worked on at once; default 4.
 	Workers int
@@ -91,13 +96,26 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Now = time.Now
 	}
 	shared := reconciler{client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), options: o, limiter: newRateLimiter(o.Interval, burst)}
-	return errors.Join((&exportReconciler{shared}).setup(mgr), (&importReconciler{reconciler: shared}).setup(mgr))
+	observed := make(chan struct{})
+	return errors.Join(
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			defer close(observed)
+			ctx, cancel := context.WithTimeout(ctx, o.FirstStatus)
+			defer cancel()
+			for _, caughtUp := range o.Observations.CaughtUp() {
+				notify.AwaitClosed(ctx, caughtUp)
+			}
+			return nil
+		})),
+		(&exportReconciler{shared}).setup(mgr, notify.After(observed)),
+		(&importReconciler{reconciler: shared}).setup(mgr, notify.After(observed)),
+	)
 }
 
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
 
-func (r *exportReconciler) setup(mgr ctrl.Manager) error {
+func (r *exportReconciler) setup(mgr ctrl.Manager, observed source.Source) error {
 	changed := &notify.Source{
 		Notifiers: []*notify.Notifier{r.options.Observations.Changed(), r.options.Observations.DestinationsChanged(), r.options.PoliciesChanged},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
@@ -114,6 +132,7 @@ func (r *exportReconciler) setup(mgr ctrl.Manager) error {
 			return keys
 		}}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(changed).
+		WatchesRawSource(observed).
 		Complete(r)
 }
 
@@ -122,7 +141,7 @@ func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]typ
 	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
 }
 
-func (r *importReconciler) setup(mgr ctrl.Manager) error {
+func (r *importReconciler) setup(mgr ctrl.Manager, observed source.Source) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
 		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
 			return []string{name}
@@ -150,6 +169,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager) error {
 			},
 		})).
 		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.options.Observations.Changed()}, List: imports}).
+		WatchesRawSource(observed).
 		Complete(r)
 }
 

@@ -42,8 +42,9 @@ func TestAnObservationIsWholeOrNotThere(t *testing.T) {
 
 func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	o := NewObservations()
-	var notified []string
+	var notified, ofImport []string
 	o.Changed.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) })
+	o.ImportChanged.Subscribe(func(c notify.Change) { ofImport = append(ofImport, c.Key.Name) })
 	since := time.Now()
 	found := func(in *time.Location) *decide.ImportFinding {
 		return &decide.ImportFinding{Exported: true, Observation: model.Observation{Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}}
@@ -70,6 +71,9 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 		if diff := cmp.Diff(step.want, notified); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.name, diff)
 		}
+	}
+	if diff := cmp.Diff([]string{"web"}, ofImport); diff != "" {
+		t.Errorf("what was found of the import changed once (-want +got):\n%s", diff)
 	}
 	if got := o.From("b", func(model.Source) bool { return true }); len(got) != 1 || got[0] != key("web") {
 		t.Errorf("b contributes to %v, want to web alone", got)

@@ -203,6 +203,11 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Report, bo
 // Changed notifies when Observe may return something else.
 func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
 
+// CaughtUp are closed once every export and every import was reconciled that stood at the start.
+func (c *Controllers) CaughtUp() []<-chan struct{} {
+	return []<-chan struct{}{c.base.publishQueue.CaughtUp(), c.base.importQueue.CaughtUp()}
+}
+
 // Imports says what the imports of this cluster have of others, for the status of Peers.
 func (c *Controllers) Imports() Imports { return Imports{c.base} }
 

@@ -19,6 +19,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,8 +112,8 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 // were listed come last: however many there are, a change of one does not wait for them.
 type Source struct {
 	Notifiers []*Notifier
-	// List returns every key that the controller has to reconcile. Its error is
-	// logged, and the keys wait for the next All.
+	// List returns every key that the controller has to reconcile, also more than once. Its
+	// error is logged, and the keys wait for the next All.
 	List func(context.Context) ([]types.NamespacedName, error)
 	// Required channels are closed once the controller may start, and List be called; nil
 	// ones are left out.
@@ -126,6 +127,15 @@ type Source struct {
 }
 
 var _ source.SyncingSource = (*Source)(nil)
+
+// After is a Source of nothing, for a controller that may start once ready is closed. What its
+// other sources enqueue before is reconciled once then.
+func After(ready <-chan struct{}) *Source {
+	return &Source{
+		Required: []<-chan struct{}{ready},
+		List:     func(context.Context) ([]types.NamespacedName, error) { return nil, nil },
+	}
+}
 
 // WaitForSync returns once the workers of the controller may start.
 func (s *Source) WaitForSync(ctx context.Context) error {
@@ -175,7 +185,7 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 		if s.First != nil {
 			s.First(ctx)
 		}
-		for {
+		for first := true; ; first = false {
 			select {
 			case <-ctx.Done():
 				return
@@ -194,8 +204,15 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 			if err != nil && ctx.Err() == nil {
 				ctrl.LoggerFrom(ctx).Error(err, "list the keys to reconcile")
 			}
+			added := sets.Set[types.NamespacedName]{}
 			for _, key := range keys {
-				fair.AddFrom(Listed, reconcile.Request{NamespacedName: key})
+				if !added.Has(key) { // else a worker may be done with it already
+					fair.AddFrom(Listed, reconcile.Request{NamespacedName: key})
+				}
+				added.Insert(key)
+			}
+			if first {
+				fair.order.firstListed()
 			}
 		}
 	}()

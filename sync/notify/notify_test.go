@@ -54,7 +54,7 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 		Notifiers: []*Notifier{&changed, &never},
 		List: func(context.Context) ([]types.NamespacedName, error) {
 			listed.Add(1)
-			return []types.NamespacedName{key("a"), key("b")}, nil
+			return []types.NamespacedName{key("a"), key("b"), key("a")}, nil
 		},
 		Subscribe: func(changed func(Change)) func() {
 			others = append(others, func() { changed(Change{"b", key("c")}) }, func() { changed(Change{}) })
@@ -88,6 +88,41 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 	if n := listed.Load(); n != 3 {
 		t.Errorf("listed %d times; want once at start and once for each of the two changes of all keys", n)
 	}
+}
+
+func TestNothingIsListedBeforeTheControllerMayStart(t *testing.T) {
+	queue := newQueue(t)
+	var changed Notifier
+	var listed atomic.Int32
+	ready := make(chan struct{})
+	source := Source{
+		Notifiers: []*Notifier{&changed},
+		Required:  []<-chan struct{}{nil, ready},
+		First:     func(context.Context) { changed.All() },
+		List: func(context.Context) ([]types.NamespacedName, error) {
+			listed.Add(1)
+			return []types.NamespacedName{key("a")}, nil
+		},
+	}
+	if err := source.Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	changed.All()
+	changed.Key(key("z"))
+	if got := next(t, queue); got != "z" || listed.Load() != 0 {
+		t.Errorf("got %s after %d lists, want the key that changed, before a list", got, listed.Load())
+	}
+	close(ready)
+	changed.All()
+	select {
+	case <-queue.CaughtUp():
+		t.Error("caught up before what was listed is reconciled")
+	default:
+	}
+	if got := next(t, queue); got != "a" || listed.Load() != 1 {
+		t.Errorf("got %s after %d lists, want one", got, listed.Load())
+	}
+	<-queue.CaughtUp()
 }
 
 func TestTheFirstListWaitsAndOneListAnswersAllThatChangedMeanwhile(t *testing.T) {

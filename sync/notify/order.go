@@ -66,6 +66,11 @@ type order struct {
 	lanes          map[Origin]*lane
 	// seen is when a user or a member first changed an item that was not taken since.
 	seen map[reconcile.Request]time.Time
+	// caughtUp is closed once, by close, when nothing waits and nothing is taken after listed
+	// was set.
+	listed   bool
+	caughtUp chan struct{}
+	close    func()
 }
 
 // taken is an item that is being reconciled.
@@ -87,11 +92,27 @@ type lane struct {
 }
 
 func newOrder(workers int) *order {
+	caughtUp := make(chan struct{})
 	return &order{
 		workers: workers,
 		lanes:   map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
 		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
-		seen: map[reconcile.Request]time.Time{},
+		seen: map[reconcile.Request]time.Time{}, caughtUp: caughtUp, close: sync.OnceFunc(func() { close(caughtUp) }),
+	}
+}
+
+// firstListed says that everything was added that the first list of a Source has.
+func (o *order) firstListed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.listed = true
+	o.catchUp()
+}
+
+// catchUp closes caughtUp if it is time. It needs mu.
+func (o *order) catchUp() {
+	if o.listed && len(o.waiting)+len(o.taken) == 0 {
+		o.close()
 	}
 }
 
@@ -183,6 +204,13 @@ func (o *order) usesMore(origin Origin) bool {
 	return o.overShare(origin)
 }
 
+// waits reports whether an item waits for a worker.
+func (o *order) waits(item reconcile.Request) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.waiting[item] != nil
+}
+
 func (o *order) unfinished() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -230,6 +258,7 @@ func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 	if o.overShare(was.from) {
 		rest = min(restFactor*took, maxRest)
 	}
+	o.catchUp()
 	return was.from, rest
 }
 

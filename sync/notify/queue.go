@@ -101,7 +101,7 @@ func (q *Queue) Add(item reconcile.Request) { q.AddFrom(Own, item) }
 func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
 	q.order.see(item, from)
 	q.order.add(item, from)
-	if from == Derived || q.patient {
+	if (from == Derived || q.patient) && !q.order.waits(item) { // else it is reconciled later anyway
 		q.TypedRateLimitingInterface.AddAfter(item, settle)
 		return
 	}
@@ -150,6 +150,9 @@ func (q *Queue) over(c change) {
 // Unfinished is how many items wait or are being reconciled. Len is zero if nothing that
 // waits may be taken now.
 func (q *Queue) Unfinished() int { return q.order.unfinished() }
+
+// CaughtUp is closed once everything was reconciled that the first list of a Source had.
+func (q *Queue) CaughtUp() <-chan struct{} { return q.order.caughtUp }
 
 // Pay has an origin pay for a part of the time that an item that is being reconciled takes.
 // Those who made it dirty share the rest.

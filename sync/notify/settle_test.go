@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 func TestAChangeWaitsUntilItIsSettled(t *testing.T) {
@@ -72,4 +75,20 @@ func TestAChangeWaitsUntilItIsSettled(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestWhatWaitsForAWorkerIsReconciledOnceForAllThatChangesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := NewPatientQueue(8, 1)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*Queue)
+		defer queue.ShutDown()
+		queue.AddFrom(Listed, item("x"))
+		time.Sleep(2 * settle)
+		queue.AddFrom(Derived, item("x"))
+		taken, _ := queue.Get()
+		queue.Done(taken)
+		time.Sleep(2 * settle)
+		if n := queue.Unfinished(); n != 0 {
+			t.Errorf("%d items wait; want none: it waited for a worker when it changed", n)
+		}
+	})
 }

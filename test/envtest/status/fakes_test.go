@@ -59,6 +59,7 @@ func (f *fakes) Admit(_ context.Context, export *mcsv1beta1.ServiceExport) decis
 func (f *fakes) Changed() *notify.Notifier { return &f.changed }
 
 func (f *fakes) DestinationsChanged() *notify.Notifier { return &f.reported }
+func (f *fakes) CaughtUp() []<-chan struct{}           { return nil }
 
 func (f *fakes) Destinations(key types.NamespacedName) ([]model.Report, bool) {
 	f.mu.Lock()
