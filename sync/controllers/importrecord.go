@@ -93,24 +93,26 @@ func (r *importRecordController) everything(ctx context.Context) ([]types.Namesp
 
 // yield lets imports be made first, because no traffic waits for reports: while imports wait,
 // as many reports as there are workers are made in a second. The others wait in the queue.
-func (r *importRecordController) yield(ctx context.Context) error {
+// It reports whether it waited.
+func (r *importRecordController) yield(ctx context.Context) (waited bool, err error) {
 	if r.importQueue.Unfinished() == 0 {
-		return nil
+		return false, nil
 	}
-	return r.meanwhile.Wait(ctx)
+	return true, r.meanwhile.Wait(ctx)
 }
 
 // Reconcile brings the reports about one key up to date.
 func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.yield(ctx); err != nil {
-		return reconcile.Result{}, err
+	actions, problems, err := r.plan(ctx, req.NamespacedName)
+	if err == nil && len(actions) > 0 {
+		var waited bool
+		if waited, err = r.yield(ctx); waited && err == nil {
+			actions, problems, err = r.plan(ctx, req.NamespacedName)
+		}
 	}
-	view, err := r.view(ctx, req.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read what to report of %s: %w", req, err)
 	}
-	decided := decide.Report(view)
-	actions, problems := plan.Reports(req.NamespacedName, decided.Desired, decided.Current, r.claim.isHeldBy(r.ClusterUID))
 	for _, problem := range problems {
 		ctrl.LoggerFrom(ctx).Error(errors.New(problem.Message), "an import cannot be reported", "reason", problem.Reason)
 	}
@@ -123,6 +125,17 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	}
 	r.succeeded(req)
 	return reconcile.Result{}, nil
+}
+
+// plan is what to write of one key, and why something of it cannot be reported.
+func (r *importRecordController) plan(ctx context.Context, key types.NamespacedName) ([]plan.Action, []model.Problem, error) {
+	view, err := r.view(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	decided := decide.Report(view)
+	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.claim.isHeldBy(r.ClusterUID))
+	return actions, problems, nil
 }
 
 // view reads everything that decides what is reported of one key.

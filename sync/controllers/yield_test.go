@@ -28,8 +28,8 @@ func TestReportsWaitWhileImportsDo(t *testing.T) {
 		r, h := &importRecordController{base: b, meanwhile: rate.NewLimiter(1, 1)}, newHeartbeat(b)
 		took := func() time.Duration {
 			begun := time.Now()
-			if err := r.yield(t.Context()); err != nil {
-				t.Error(err)
+			if waited, err := r.yield(t.Context()); err != nil || waited != (r.importQueue.Unfinished() > 0) {
+				t.Errorf("waited is %v, error %v", waited, err)
 			}
 			return time.Since(begun)
 		}
