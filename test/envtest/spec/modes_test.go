@@ -102,7 +102,7 @@ var _ = Describe("the agent of a", Serial, func() {
 		Eventually(ctx, func() []string { now = theirs.read(ctx); return now.leftovers() }).Should(BeEmpty())
 		Expect(now.uids()).To(Equal(theirs.uids()), "nothing is deleted and made anew")
 		Expect(now.service.Spec.ClusterIP).To(Equal(ip))
-		Expect(now.service.Spec.Selector).To(BeEmpty())
+		Eventually(ctx, func() map[string]string { return theirs.read(ctx).service.Spec.Selector }).Should(BeEmpty())
 		Expect(now.imported.Spec.IPs).To(Equal([]string{ip}))
 		Expect(now.slice.Labels).To(HaveKeyWithValue(model.LabelSourceCluster, "b"))
 		Eventually(ctx, func() []string { return endpointsOf(ctx, a, now.service) }).Should(ConsistOf(remote[0]))
