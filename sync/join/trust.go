@@ -79,18 +79,27 @@ func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte)
 	if err != nil {
 		return false, fmt.Errorf("ask cluster %s whether the credential of %s is still good: %w", m.ID, account, err)
 	}
-	return user == fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account), nil
+	if user.Username != fmt.Sprintf("system:serviceaccount:%s:%s", m.Namespace, account) {
+		return false, nil
+	}
+	// For 10 s, the API server remembers that a token was good whose account was made again
+	// since, as by a rotation that was interrupted.
+	standing := serviceAccount(m.Namespace, account)
+	if err := m.client.Get(ctx, client.ObjectKeyFromObject(standing), standing); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return string(standing.UID) == user.UID, nil
 }
 
 // Authenticate asks the cluster of c whose token it is: only the API server knows, since the
 // account may have been made again, or the whole cluster. It gives nobody for a token that
 // is refused.
-func Authenticate(ctx context.Context, c client.Client, token string) (user string, err error) {
+func Authenticate(ctx context.Context, c client.Client, token string) (user authenticationv1.UserInfo, err error) {
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	if err := c.Create(ctx, review); err != nil || !review.Status.Authenticated {
-		return "", err
+		return authenticationv1.UserInfo{}, err
 	}
-	return review.Status.User.Username, nil
+	return review.Status.User, nil
 }
 
 // issue makes a kubeconfig with a new token of account here. If again is true, it first
@@ -211,7 +220,7 @@ func CheckCredential(ctx context.Context, holder client.Client, key client.Objec
 	if asked == nil {
 		return "", "", nil
 	}
-	if user, err := Authenticate(ctx, asked, config.BearerToken); err != nil || user != "" {
+	if user, err := Authenticate(ctx, asked, config.BearerToken); err != nil || user.Username != "" {
 		return "", "", err
 	}
 	return "Unauthorized", fmt.Sprintf("cluster %s does not accept the token by which it is read: it was revoked, or its account was made again", peer), nil
