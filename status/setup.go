@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -107,15 +106,15 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			}
 			return nil
 		})),
-		(&exportReconciler{shared}).setup(mgr, notify.After(observed)),
-		(&importReconciler{reconciler: shared}).setup(mgr, notify.After(observed)),
+		(&exportReconciler{shared}).setup(mgr, observed),
+		(&importReconciler{reconciler: shared}).setup(mgr, observed),
 	)
 }
 
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
 
-func (r *exportReconciler) setup(mgr ctrl.Manager, observed source.Source) error {
+func (r *exportReconciler) setup(mgr ctrl.Manager, observed notify.After) error {
 	changed := &notify.Source{
 		Notifiers: []*notify.Notifier{r.options.Observations.Changed(), r.options.Observations.DestinationsChanged(), r.options.PoliciesChanged},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
@@ -141,7 +140,7 @@ func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]typ
 	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
 }
 
-func (r *importReconciler) setup(mgr ctrl.Manager, observed source.Source) error {
+func (r *importReconciler) setup(mgr ctrl.Manager, observed notify.After) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
 		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
 			return []string{name}

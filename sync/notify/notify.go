@@ -128,13 +128,18 @@ type Source struct {
 
 var _ source.SyncingSource = (*Source)(nil)
 
-// After is a Source of nothing, for a controller that may start once ready is closed. What its
-// other sources enqueue before is reconciled once then.
-func After(ready <-chan struct{}) *Source {
-	return &Source{
-		Required: []<-chan struct{}{ready},
-		List:     func(context.Context) ([]types.NamespacedName, error) { return nil, nil },
-	}
+// After is a source of nothing, for a controller that may start once it is closed. What other
+// sources enqueue before is reconciled once then.
+type After <-chan struct{}
+
+var _ source.SyncingSource = After(nil)
+
+// Start implements source.Source.
+func (After) Start(context.Context, requests) error { return nil }
+
+// WaitForSync implements source.SyncingSource.
+func (a After) WaitForSync(ctx context.Context) error {
+	return (&Source{Required: []<-chan struct{}{a}}).WaitForSync(ctx)
 }
 
 // WaitForSync returns once the workers of the controller may start.

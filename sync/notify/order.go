@@ -66,11 +66,9 @@ type order struct {
 	lanes          map[Origin]*lane
 	// seen is when a user or a member first changed an item that was not taken since.
 	seen map[reconcile.Request]time.Time
-	// caughtUp is closed once, by close, when nothing waits and nothing is taken after listed
-	// was set.
+	// caughtUp is closed when nothing waits and nothing is taken after listed was set.
 	listed   bool
 	caughtUp chan struct{}
-	close    func()
 }
 
 // taken is an item that is being reconciled.
@@ -92,16 +90,16 @@ type lane struct {
 }
 
 func newOrder(workers int) *order {
-	caughtUp := make(chan struct{})
 	return &order{
 		workers: workers,
 		lanes:   map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
 		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
-		seen: map[reconcile.Request]time.Time{}, caughtUp: caughtUp, close: sync.OnceFunc(func() { close(caughtUp) }),
+		seen: map[reconcile.Request]time.Time{}, caughtUp: make(chan struct{}),
 	}
 }
 
-// firstListed says that everything was added that the first list of a Source has.
+// firstListed says that everything was added that the first list has of the Source, of which
+// a queue has one.
 func (o *order) firstListed() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +110,8 @@ func (o *order) firstListed() {
 // catchUp closes caughtUp if it is time. It needs mu.
 func (o *order) catchUp() {
 	if o.listed && len(o.waiting)+len(o.taken) == 0 {
-		o.close()
+		o.listed = false // once
+		close(o.caughtUp)
 	}
 }
 

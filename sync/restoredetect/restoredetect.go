@@ -117,10 +117,11 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),
 			WatchFuncWithContext: CheckedWatch(from.ListWithContext, from.WatchWithContext, restored),
 		}
+		var lists toolscache.ListerWatcher = PlainLists{checked}
 		if _, protobuf := object.(runtime.ProtobufMarshaller); protobuf {
-			return toolscache.NewSharedIndexInformer(checked, object, resync, indexers)
+			lists = checked
 		}
-		return toolscache.NewSharedIndexInformer(PlainLists{checked}, object, resync, indexers)
+		return toolscache.NewSharedIndexInformer(lists, object, resync, indexers)
 	}
 }
 
