@@ -84,11 +84,9 @@ func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte)
 	}
 	// For 10 s, the API server remembers that a token was good whose account was made again
 	// since, as by a rotation that was interrupted.
-	standing := serviceAccount(m.Namespace, account)
-	if err := m.client.Get(ctx, client.ObjectKeyFromObject(standing), standing); err != nil {
-		return false, client.IgnoreNotFound(err)
-	}
-	return string(standing.UID) == user.UID, nil
+	var standing corev1.ServiceAccount
+	err = m.get(ctx, m.Namespace, account, &standing)
+	return err == nil && string(standing.UID) == user.UID, client.IgnoreNotFound(err)
 }
 
 // Authenticate asks the cluster of c whose token it is: only the API server knows, since the
