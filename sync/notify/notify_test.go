@@ -90,19 +90,15 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 	}
 }
 
-func TestNothingIsListedBeforeTheControllerMayStart(t *testing.T) {
-	queue := newQueue(t)
-	var changed Notifier
-	var listed atomic.Int32
-	ready := make(chan struct{})
-	source := Source{
-		Notifiers: []*Notifier{&changed},
-		Required:  []<-chan struct{}{nil, ready},
-		First:     func(context.Context) { changed.All() },
-		List: func(context.Context) ([]types.NamespacedName, error) {
-			listed.Add(1)
-			return []types.NamespacedName{key("a")}, nil
-		},
+// waiting starts a source that lists key a, and counts that. Its first list waits, and not the
+// key that changed.
+func waiting(t *testing.T, queue *Queue, changed *Notifier, source Source) (listed *atomic.Int32) {
+	t.Helper()
+	listed = &atomic.Int32{}
+	source.Notifiers = []*Notifier{changed}
+	source.List = func(context.Context) ([]types.NamespacedName, error) {
+		listed.Add(1)
+		return []types.NamespacedName{key("a")}, nil
 	}
 	if err := source.Start(t.Context(), queue); err != nil {
 		t.Fatal(err)
@@ -112,6 +108,16 @@ func TestNothingIsListedBeforeTheControllerMayStart(t *testing.T) {
 	if got := next(t, queue); got != "z" || listed.Load() != 0 {
 		t.Errorf("got %s after %d lists, want the key that changed, before a list", got, listed.Load())
 	}
+	return listed
+}
+
+func TestNothingIsListedBeforeTheControllerMayStart(t *testing.T) {
+	queue, ready := newQueue(t), make(chan struct{})
+	var changed Notifier
+	listed := waiting(t, queue, &changed, Source{
+		Required: []<-chan struct{}{nil, ready},
+		First:    func(context.Context) { changed.All() },
+	})
 	close(ready)
 	changed.All()
 	select {
@@ -126,26 +132,9 @@ func TestNothingIsListedBeforeTheControllerMayStart(t *testing.T) {
 }
 
 func TestTheFirstListWaitsAndOneListAnswersAllThatChangedMeanwhile(t *testing.T) {
-	queue := newQueue(t)
+	queue, first := newQueue(t), make(chan struct{})
 	var changed Notifier
-	var listed atomic.Int32
-	first := make(chan struct{})
-	source := Source{
-		Notifiers: []*Notifier{&changed},
-		First:     func(ctx context.Context) { AwaitClosed(ctx, first) },
-		List: func(context.Context) ([]types.NamespacedName, error) {
-			listed.Add(1)
-			return []types.NamespacedName{key("a")}, nil
-		},
-	}
-	if err := source.Start(t.Context(), queue); err != nil {
-		t.Fatal(err)
-	}
-	changed.All()
-	changed.Key(key("z"))
-	if got := next(t, queue); got != "z" || listed.Load() != 0 {
-		t.Errorf("got %s after %d lists, want the key that changed, before a list", got, listed.Load())
-	}
+	listed := waiting(t, queue, &changed, Source{First: func(ctx context.Context) { AwaitClosed(ctx, first) }})
 	close(first)
 	if got := next(t, queue); got != "a" {
 		t.Errorf("got %s", got)
