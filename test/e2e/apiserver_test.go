@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	outage = 75 * time.Second
+	outage = 55 * time.Second
 	// recovery bounds what follows: the kubelet restarts controllers, which ended
 	// for want of an API server, after a pause that doubles each time.
 	recovery = 6 * time.Minute

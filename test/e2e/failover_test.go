@@ -52,7 +52,7 @@ var _ = Describe("Traffic to a Service of a and b, and to one of a alone", Order
 		step("a is cut off")
 		clusterB.expectSource(ctx, web, condition.ReasonWithdrawn)
 		step("in b: told after %.0fs", time.Since(began).Seconds())
-		letPass(ctx, began, failover+20*time.Second)
+		letPass(ctx, began, failover+8*time.Second)
 		requests, failed := stop()
 		last, late := time.Duration(0), []failure(nil)
 		for _, f := range failed {

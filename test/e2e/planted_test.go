@@ -94,7 +94,8 @@ func (f planted) isNamedAndEnds(ctx context.Context) {
 	}).WithPolling(time.Second).Should(Succeed(), "after the fix")
 }
 
-var _ = Describe("A fault of one Service is the first cause that trace names:", Ordered, ContinueOnFailure, beyond(), func() {
+// It waits longest of all that run side by side, so it comes first.
+var _ = Describe("A fault of one Service is the first cause that trace names:", Ordered, ContinueOnFailure, SpecPriority(1), beyond(), func() {
 	const trace = "trace planted/web a b --from a --to b"
 	key := types.NamespacedName{Namespace: "planted", Name: "web"}
 	taken := types.NamespacedName{Namespace: "planted", Name: "taken"}

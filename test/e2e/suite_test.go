@@ -43,6 +43,8 @@ const (
 	clusterSet = "example"
 	// offlineEnv lists images that the Docker engine has, separated by spaces.
 	offlineEnv = "KIND_OFFLINE_IMAGES"
+	// serialEnv names a file that is to be made when the first Serial spec begins: the processors are idle from then on.
+	serialEnv = "COMITY_E2E_SERIAL"
 )
 
 // Bounds. Comity itself needs a fraction of a second; Pods that start, kube-proxy
@@ -242,6 +244,12 @@ func startClients(ctx context.Context) {
 		m.expectAnswersAt(ctx, hostOf(web), servicePort, clusterA.awaitPods(ctx, web.Namespace, web.Name, 1)...)
 	}
 }
+
+var _ = BeforeEach(func() {
+	if path := os.Getenv(serialEnv); path != "" && CurrentSpecReport().IsSerial {
+		Expect(os.WriteFile(path, nil, 0o600)).To(Succeed())
+	}
+})
 
 // A failed spec shows what the clusters look like, before anything is taken down.
 var _ = JustAfterEach(func() {
