@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,6 +111,13 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 			return nil, fmt.Errorf("strip: %w", err)
 		}
 	}
+	if action.Read != nil {
+		replaced, err := a.replace(ctx, action)
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return replaced, err
+		}
+		// It is not as it was read. An apply keeps what others changed.
+	}
 	version := "" // any
 	if action.Verb == plan.Update && action.Strip == nil {
 		version = action.ResourceVersion
@@ -125,6 +133,25 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 		return nil, fmt.Errorf("remove its former owner: %w", err)
 	}
 	return applied, nil
+}
+
+// replace updates a slice to have the endpoints and ports of the action. All else stays as it
+// was read, which is why the API server refuses it if the slice has changed since.
+func (a *Applier) replace(ctx context.Context, action plan.Action) (plan.Object, error) {
+	desired, is := action.Object.(*discoveryv1.EndpointSlice)
+	if !is {
+		return nil, fmt.Errorf("a %T cannot be replaced by a slice", action.Object)
+	}
+	out := &discoveryv1.EndpointSlice{
+		TypeMeta: desired.TypeMeta, ObjectMeta: *action.Read.ObjectMeta.DeepCopy(), AddressType: desired.AddressType,
+		Endpoints: desired.Endpoints, Ports: desired.Ports,
+	}
+	out.ManagedFields = nil // the API server goes on from those that it has
+	if err := a.client.Update(ctx, out, client.FieldOwner(model.FieldOwner)); err != nil {
+		return nil, err
+	}
+	out.TypeMeta = desired.TypeMeta
+	return out, nil
 }
 
 // owned are the field owners that an adopted object keeps: Comity by what it applies,

@@ -72,6 +72,22 @@ func (s *server) Patch(_ context.Context, o client.Object, p client.Patch, opts 
 	return s.answer()
 }
 
+func (s *server) Update(_ context.Context, o client.Object, opts ...client.UpdateOption) error {
+	var options client.UpdateOptions
+	options.ApplyOptions(opts)
+	note := sent{Verb: "update", Name: o.GetName(), Owner: options.FieldManager, UID: o.GetUID(), Version: o.GetResourceVersion()}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, &note.Body); err != nil {
+		return err
+	}
+	s.sent = append(s.sent, note)
+	o.SetResourceVersion(fmt.Sprint("v", len(s.sent)))
+	return s.answer()
+}
+
 func (s *server) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)
@@ -122,6 +138,52 @@ func TestWhatAnApplyWouldLeaveIsTakenOffFirst(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s.sent); diff != "" {
 		t.Errorf("(-want +sent):\n%s", diff)
+	}
+}
+
+func TestASliceThatHasOnlyOtherEndpointsIsReplacedWhileItIsAsItWasRead(t *testing.T) {
+	read, desired := slice("a"), slice("a")
+	read.UID, read.ResourceVersion, read.Labels, read.Annotations = "u", "7", map[string]string{"users": "own"}, map[string]string{"b": "c"}
+	read.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "comity", Operation: metav1.ManagedFieldsOperationApply}}
+	desired.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"10.2.0.1"}}}
+	body := func(metadata map[string]any) map[string]any {
+		metadata["namespace"], metadata["name"], metadata["uid"] = "shop", "a", "u"
+		return map[string]any{
+			"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "metadata": metadata,
+			"endpoints": []any{map[string]any{"addresses": []any{"10.2.0.1"}, "conditions": map[string]any{}}},
+		}
+	}
+	update := sent{Verb: "update", Name: "a", Owner: "comity", UID: "u", Version: "7", Body: body(map[string]any{
+		"resourceVersion": "7", "labels": map[string]any{"users": "own"}, "annotations": map[string]any{"b": "c"},
+	})}
+	update.Body["ports"] = nil // an update may say so, an apply may not
+	patch := sent{Verb: applyPatch, Name: "a", Owner: "comity", Force: true, Body: body(map[string]any{})}
+	patch.Body["ports"] = []any{}
+	resource := schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
+	for _, c := range []struct {
+		name   string
+		answer error
+		want   []sent
+		fails  bool
+	}{
+		{"it is", nil, []sent{update}, false},
+		{"it was changed", apierrors.NewConflict(resource, "a", errors.New("modified")), []sent{update, patch}, false},
+		{"it is gone", apierrors.NewNotFound(resource, "a"), []sent{update, patch}, false},
+		{"it is refused", apierrors.NewForbidden(resource, "a", errors.New("no")), []sent{update}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &server{answers: []error{c.answer}}
+			applied, err := New(s, nil).Apply(context.Background(), []plan.Action{{Verb: plan.Update, Object: desired, UID: "u", Read: read}})
+			if (err != nil) != c.fails || (len(applied) == 1) == c.fails {
+				t.Errorf("applied %v, %v", applied, err)
+			}
+			if diff := cmp.Diff(c.want, s.sent); diff != "" {
+				t.Errorf("(-want +sent):\n%s", diff)
+			}
+			if read.ManagedFields == nil {
+				t.Error("the slice that was read was changed")
+			}
+		})
 	}
 }
 

@@ -38,11 +38,12 @@ const (
 )
 
 // What readers and writers of an exchange namespace may do. Writers apply, which
-// is a patch, and a creation where there is nothing yet. Their Lease they renew,
-// and never take back.
+// is a patch, and a creation where there is nothing yet; they update slices in
+// which only endpoints change. Their Lease they renew, and never take back.
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
+	sliceVerbs = append(slices.Clone(writeVerbs), "update")
 	leaseVerbs = []string{"get", "create", "patch"}
 )
 
@@ -99,12 +100,12 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 					from.ID, s.name)
 			}
 			namespaces = append(namespaces, namespace(s.name, s.labels))
-			roles = append(roles, role(s.name, readerRole, exchangeRules(readVerbs, readVerbs)...))
+			roles = append(roles, role(s.name, readerRole, exchangeRules(readVerbs, readVerbs, readVerbs)...))
 			for _, reader := range s.readers {
 				account := accountOf(at, reader)
 				roles = append(roles, roleBinding(s.name, account, readerRole, at.Namespace, account))
 			}
-			rules, writer := exchangeRules(writeVerbs, leaseVerbs), from.ServiceAccount
+			rules, writer := exchangeRules(writeVerbs, sliceVerbs, leaseVerbs), from.ServiceAccount
 			if at.isHub {
 				quotas = append(quotas, quota(s.name))
 				// A member may also see that its namespace in the hub is there, and no other: a list would show all members.
@@ -148,16 +149,16 @@ func spacesOf(from model.ClusterID, members []Cluster) []space {
 	return all
 }
 
-// exchangeRules grants verbs on what an exchange namespace holds, others on the
-// Lease there, and none on anything else: no Secret, no status, no wildcard.
-func exchangeRules(verbs, lease []string) []rbacv1.PolicyRule {
+// exchangeRules grants verbs on the records, the slices and the Lease of an exchange
+// namespace, and none on anything else: no Secret, no status, no wildcard.
+func exchangeRules(records, copies, lease []string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{
 			APIGroups: []string{v1alpha1.GroupVersion.Group},
 			Resources: []string{"exportrecords", "importrecords", "memberrecords", "namespacerecords"},
-			Verbs:     verbs,
+			Verbs:     records,
 		},
-		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: copies},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: lease},
 	}
 }

@@ -131,7 +131,7 @@ func (m *member) missing(ctx context.Context, all Rights) (missing []string, err
 // granted are all that a Role in namespace grants. An access that has them needs neither
 // escalate nor bind.
 func (m *member) granted(namespace string) (all Rights) {
-	rules := exchangeRules(writeVerbs, leaseVerbs)
+	rules := exchangeRules(writeVerbs, sliceVerbs, leaseVerbs)
 	if namespace == m.Namespace {
 		rules = []rbacv1.PolicyRule{renewRule("")}
 	}

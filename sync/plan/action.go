@@ -33,7 +33,7 @@ const (
 	// meanwhile.
 	Create Verb = "create"
 	// Update applies an object that is Comity's own: server-side apply with
-	// force, for the object with Action.UID only.
+	// force, for the object with Action.UID only. See Action.Read.
 	Update Verb = "update"
 	// Adopt takes over an object of the Sveltos pipeline in place: server-side
 	// apply with force, for the object with Action.UID only. Then the labels,
@@ -63,6 +63,11 @@ type Action struct {
 	// Strip, of an Update or Adopt, is a JSON merge patch to be made before the
 	// apply. It removes what the apply would leave; nil for none.
 	Strip map[string]any
+	// Read, of an Update, is the slice as it was read if nothing but its endpoints or
+	// ports differs from Object. While it has not changed, it is replaced with these:
+	// that costs the API server up to a third less than an apply, which has to find
+	// out what else is to change. Nil for any other action.
+	Read *discoveryv1.EndpointSlice
 	// Release, of an Adopt, is a JSON merge patch of the metadata to be made
 	// after the apply, together with the removal of all other field owners.
 	Release map[string]any
@@ -110,6 +115,8 @@ func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mer
 	a := Action{Verb: Update, Object: desired, UID: current.GetUID()}
 	if strip != nil {
 		a.Strip, a.ResourceVersion = strip, current.GetResourceVersion()
+	} else if slice, is := current.(*discoveryv1.EndpointSlice); is && metaIsAsDesired(current, desired) {
+		a.Read = slice
 	}
 	return []Action{a}
 }

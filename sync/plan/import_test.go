@@ -153,6 +153,46 @@ func TestTheDerivedSlice(t *testing.T) {
 	}
 }
 
+func TestASliceIsReplacedIfOnlyItsEndpointsOrPortsChanged(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		change   func(source, derived *discoveryv1.EndpointSlice)
+		replaced bool
+	}{
+		{"an endpoint", func(source, _ *discoveryv1.EndpointSlice) { source.Endpoints[0].Addresses = []string{"10.2.0.9"} }, true},
+		{"an endpoint, by a user", func(_, derived *discoveryv1.EndpointSlice) { derived.Endpoints = nil }, true},
+		{"a port", func(source, _ *discoveryv1.EndpointSlice) { source.Ports[0].AppProtocol = ptr("h2c") }, true},
+		{"an endpoint and a label", func(source, _ *discoveryv1.EndpointSlice) {
+			source.Endpoints[0].Addresses, source.Labels = []string{"10.2.0.9"}, map[string]string{"team": "web"}
+		}, false},
+		{"an endpoint, and a user removed a label", func(source, derived *discoveryv1.EndpointSlice) {
+			source.Endpoints[0].Addresses = []string{"10.2.0.9"}
+			delete(derived.Labels, model.LabelSourceCluster)
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set := twoClusters()
+			w := imported(t, set)
+			in := w.sees(set.in())
+			var stands *discoveryv1.EndpointSlice
+			for n, s := range in.Current.Slices {
+				if s.Name == "derived-43254079-b" {
+					stands = s.DeepCopy()
+					in.Current.Slices[n] = stands
+				}
+			}
+			c.change(in.Sources["b"][0], stands)
+			actions := plan.Import(in).Actions
+			if len(actions) != 1 || actions[0].Verb != plan.Update {
+				t.Fatalf("got %v, want one update", actions)
+			}
+			if replaced := actions[0].Read == stands; replaced != c.replaced || !c.replaced && actions[0].Read != nil {
+				t.Errorf("replaced what was read: %t, want %t", replaced, c.replaced)
+			}
+		})
+	}
+}
+
 func TestHeadlessHasNoAddressAndKeepsItsFamilies(t *testing.T) {
 	set := importOf("cassandra").export("b", ports(port("cql", 9042)), copyOf(slice("c-1", []string{"cql"}, "10.2.0.1"))).
 		edit(func(e *model.Export) { e.Type = mcsv1beta1.Headless })

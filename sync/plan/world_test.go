@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,6 +97,9 @@ func (w *world) do(a plan.Action) error {
 	if err := w.apply(ref, current, a.Object); err != nil {
 		return err
 	}
+	if err := sameIfReplaced(a, w.objects[ref]); err != nil {
+		return fmt.Errorf("%s: %w", ref, err)
+	}
 	if a.Verb != plan.Adopt || w.crash {
 		return nil
 	}
@@ -155,6 +160,23 @@ func integers(value any) any {
 		}
 	}
 	return value
+}
+
+// sameIfReplaced reports how a slice would differ from one that was applied if what was read
+// of it was replaced; it must not. Nobody changes anything in this world between plan and write.
+func sameIfReplaced(a plan.Action, applied plan.Object) error {
+	if a.Read == nil {
+		return nil
+	}
+	replaced, got, desired := a.Read.DeepCopy(), applied.DeepCopyObject().(*discoveryv1.EndpointSlice), a.Object.(*discoveryv1.EndpointSlice)
+	replaced.Endpoints, replaced.Ports = desired.Endpoints, desired.Ports
+	for _, s := range []*discoveryv1.EndpointSlice{replaced, got} {
+		s.TypeMeta, s.ResourceVersion, s.ManagedFields = metav1.TypeMeta{}, "", nil
+	}
+	if diff := cmp.Diff(got, replaced, cmpopts.EquateEmpty()); diff != "" {
+		return fmt.Errorf("(-applied +replaced):\n%s", diff)
+	}
+	return nil
 }
 
 // apply stores what server-side apply makes of an object.

@@ -109,7 +109,7 @@ func agentRights(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	var all join.Rights
 	all.Need("", "", "namespaces nodes", "list watch")
 	all.Need("", "", "services", "list watch create patch delete")
-	all.Need("", "discovery.k8s.io", "endpointslices", "list watch create patch delete")
+	all.Need("", "discovery.k8s.io", "endpointslices", "list watch create patch update delete")
 	all.Need("", mcsv1beta1.GroupName, "serviceimports", "list watch create patch delete")
 	all.Need("", mcsv1beta1.GroupName, "serviceexports", "list watch")
 	all.Need("", mcsv1beta1.GroupName, "serviceexports/status serviceimports/status", "patch")

@@ -118,6 +118,28 @@ func (s *Server) patch(actor string, ref Ref, change map[string]any, want precon
 	return patched, nil
 }
 
+// replace is an update of an object that exists. What it changes is not Comity's by an
+// apply any more.
+func (s *Server) replace(actor string, ref Ref, o client.Object) (client.Object, error) {
+	before, exists, err := s.meets(ref, precondition{uid: string(o.GetUID()), version: o.GetResourceVersion()})
+	if err == nil && !exists {
+		err = apierrors.NewNotFound(resource(ref), ref.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, _ := o.DeepCopyObject().(client.Object)
+	after.SetManagedFields(before.object.GetManagedFields())
+	if err := s.admit(after, before.object); err != nil {
+		return nil, err
+	}
+	if same(after, before.object) {
+		return before.object, nil
+	}
+	s.store(actor, ref, after, disown(before.applied, contentOf(after, ref.Kind)), false)
+	return after, nil
+}
+
 func mergePatch(content, change map[string]any) {
 	for key, value := range change {
 		inside, isMap := value.(map[string]any)

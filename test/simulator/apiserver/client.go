@@ -90,6 +90,19 @@ func (c *Client) Patch(_ context.Context, into client.Object, patch client.Patch
 	})
 }
 
+// Update replaces an object that has the version of o, and no other.
+func (c *Client) Update(_ context.Context, o client.Object, _ ...client.UpdateOption) error {
+	ref := RefOf(o)
+	return c.call("update", ref, func() error {
+		result, err := c.Server.replace(c.Actor, ref, o)
+		if err != nil {
+			return err
+		}
+		reflect.ValueOf(o).Elem().Set(reflect.ValueOf(result.DeepCopyObject()).Elem())
+		return nil
+	})
+}
+
 // Delete deletes an object that meets the preconditions.
 func (c *Client) Delete(_ context.Context, o client.Object, opts ...client.DeleteOption) error {
 	ref := RefOf(o)
