@@ -34,13 +34,13 @@ func TestEachRowOfTheTable(t *testing.T) {
 			"b(Ended) c; ClusterSetIP http/80; from c; frozen by b: Ended", "c; ClusterSetIP http/80; from c"},
 		{model.SourceEnded, "that of one created later is", func(s *story) {
 			s.loses("b")
-			s.peer("b").Withdrawals = []model.Withdrawal{{Cluster: "b", UID: "later", CreatedAt: at(-20)}}
+			s.peer("b").Withdrawals = []model.Withdrawal{{UID: "later", CreatedAt: at(-20)}}
 		}, "b(Ended) c; ClusterSetIP http/80; from c; frozen by b: Ended", "c; ClusterSetIP http/80; from c"},
 		{model.SourceEnded, "and then b is not read any more", func(s *story) { s.deletes("b"); s.step(); s.unread("b") },
 			"b(Ended) c; ClusterSetIP http/80; from c; frozen by b: Ended", "c; ClusterSetIP http/80; from c"},
 		{model.SourceMissing, "that of one created earlier is, which a restored store has", func(s *story) {
 			s.loses("b")
-			s.peer("b").Withdrawals = []model.Withdrawal{{Cluster: "b", UID: "earlier", CreatedAt: at(-40)}}
+			s.peer("b").Withdrawals = []model.Withdrawal{{UID: "earlier", CreatedAt: at(-40)}}
 		}, "b(Missing) c; ClusterSetIP http/80; from b c; frozen by b: Missing", "b(Missing) c; ClusterSetIP http/80; from b c; frozen by b: Missing"},
 
 		{model.SourceSuspended, "it is withdrawn while its ServiceExport exists", func(s *story) { s.withdraws("b", true) },

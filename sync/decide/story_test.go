@@ -132,7 +132,7 @@ func (s *story) exportsHere(e model.Export) {
 // withdraws makes a member state that its export is gone, or suspended.
 func (s *story) withdraws(id model.ClusterID, suspended bool) {
 	p := s.peer(id)
-	p.Withdrawals = append(p.Withdrawals, model.Withdrawal{Cluster: id, UID: p.Export.UID, CreatedAt: p.Export.CreatedAt, Suspended: suspended})
+	p.Withdrawals = append(p.Withdrawals, model.Withdrawal{UID: p.Export.UID, CreatedAt: p.Export.CreatedAt, Suspended: suspended})
 	p.Export, p.Slices = nil, nil
 }
 

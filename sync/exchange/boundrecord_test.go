@@ -67,10 +67,8 @@ func TestFault31OfAnInvalidRecordOnlyTheReasonIsKept(t *testing.T) {
 			if refusal != boundRefusal || refused != boundRefused {
 				t.Errorf("refused: %+v %v, not %+v %v", boundRefusal, boundRefused, refusal, refused)
 			}
-			withdrawal, stated, err := FromWithdrawn("b", record)
-			boundWithdrawal, boundStated, boundErr := FromWithdrawn("b", bound)
-			if withdrawal != boundWithdrawal || stated != boundStated || (err == nil) != (boundErr == nil) {
-				t.Errorf("withdrawn: %+v %v, not %+v %v", boundWithdrawal, boundErr, withdrawal, err)
+			if diff := cmp.Diff(Withdrawals("b", record), Withdrawals("b", bound)); diff != "" {
+				t.Errorf("withdrawn: %s", diff)
 			}
 			if data, _ := json.Marshal(bound); len(data) > 1000 {
 				t.Errorf("%d bytes are kept", len(data))

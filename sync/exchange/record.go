@@ -54,20 +54,30 @@ func recordTargets(targets []model.Target) []exchangev1alpha1.Target {
 	return out
 }
 
-// FromRecord returns the export in record, which was read from cluster. The error
-// names the record, the field, the expected value and who has to act. The result
-// shares maps and slices with record.
+// CheckRecord says what is wrong with record, which was read from cluster; nil if it
+// publishes or withdraws an export. The error names the record, the field, the expected
+// value and who has to act.
+func CheckRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) error {
+	if problem := checkRecord(record); problem.found() {
+		return recordError("ExportRecord", cluster, record, problem)
+	}
+	return nil
+}
+
+// FromRecord returns the export in record, which was read from cluster. The error is that
+// of CheckRecord, or says that record publishes none. The result shares maps and slices
+// with record.
 //
 // A peer can publish a false age of its exports, and so win conflicts with other
 // exports (KEP-1645: the oldest wins). A reader cannot detect that. Comparing the
 // age with the local clock would not help, and clusters would resolve the same
 // records differently.
 func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Export, error) {
-	if record.Spec.Withdrawn {
-		return model.Export{}, errWithdrawn
+	if err := CheckRecord(cluster, record); err != nil {
+		return model.Export{}, err
 	}
-	if problem := checkRecord(record); problem.found() {
-		return model.Export{}, recordError("ExportRecord", cluster, record, problem)
+	if record.Spec.Withdrawn {
+		return model.Export{}, errors.New("the record states that the export is withdrawn")
 	}
 	spec := &record.Spec
 	properties := model.ServiceProperties(spec.ServiceProperties)
@@ -95,9 +105,6 @@ func isIdentified(record *exchangev1alpha1.ExportRecord) bool {
 	return !p.found()
 }
 
-// errWithdrawn is the error of FromRecord for a record that states a withdrawal.
-var errWithdrawn = errors.New("the record states that the export is withdrawn")
-
 // identity is not nil if namespace is not: no labels are an identity, too.
 func identity(namespace *exchangev1alpha1.NamespaceRecordSpec) map[string]string {
 	switch {
@@ -109,34 +116,18 @@ func identity(namespace *exchangev1alpha1.NamespaceRecordSpec) map[string]string
 	return namespace.Labels
 }
 
-// FromWithdrawn returns the withdrawal that record, read from cluster, states. It is
-// false for a record that states none. The error is that of FromRecord.
-func FromWithdrawn(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Withdrawal, bool, error) {
-	if !record.Spec.Withdrawn {
-		return model.Withdrawal{}, false, nil
-	}
-	spec := &record.Spec
-	var p problem
-	if p.checkIdentity(record.Name, spec.Service, spec.ExportUID); p.found() {
-		return model.Withdrawal{}, false, recordError("ExportRecord", cluster, record, p)
-	}
-	return model.Withdrawal{
-		Cluster: cluster, UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second),
-		Suspended: spec.Suspended,
-		Narrowed:  spec.Narrowed && record.Namespace == model.ExchangeNamespace(cluster),
-	}, true, nil
-}
-
 // Withdrawals returns what records, read from cluster, state. Nil records, and those
 // that state no withdrawal or are not valid, are skipped.
 func Withdrawals(cluster model.ClusterID, records ...*exchangev1alpha1.ExportRecord) (out []model.Withdrawal) {
 	for _, record := range records {
-		if record == nil {
+		if record == nil || !record.Spec.Withdrawn || CheckRecord(cluster, record) != nil {
 			continue
 		}
-		if withdrawal, stated, err := FromWithdrawn(cluster, record); stated && err == nil {
-			out = append(out, withdrawal)
-		}
+		spec := &record.Spec
+		out = append(out, model.Withdrawal{
+			UID: spec.ExportUID, CreatedAt: spec.ExportedAt.UTC().Truncate(time.Second), Suspended: spec.Suspended,
+			Narrowed: spec.Narrowed && record.Namespace == model.ExchangeNamespace(cluster),
+		})
 	}
 	return out
 }

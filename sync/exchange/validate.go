@@ -65,14 +65,14 @@ func (p *problem) found() bool { return p.message != "" }
 // that is later written to an object of this cluster.
 func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
 	var p problem
-	if record.Spec.Type == invalidType { // BoundRecord noted its problem, or a peer publishes it
+	spec := &record.Spec
+	if spec.Type == invalidType && !spec.Withdrawn { // BoundRecord noted its problem, or a peer publishes it
 		p.field, p.message, _ = strings.Cut(record.Annotations[model.AnnotationInvalidRecord], "\n")
 	}
-	if p.found() {
+	p.checkIdentity(record.Name, spec.Service, spec.ExportUID)
+	if p.found() || spec.Withdrawn {
 		return p
 	}
-	spec := &record.Spec
-	p.checkIdentity(record.Name, spec.Service, spec.ExportUID)
 	p.check(!spec.ExportedAt.IsZero(), "spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
 	p.check(spec.Type == mcsv1beta1.ClusterSetIP || spec.Type == mcsv1beta1.Headless,
 		"spec.type", "%s is unknown; expected ClusterSetIP or Headless", string(spec.Type))

@@ -256,10 +256,7 @@ func (c *Connection) Count(accepted func(namespace string) bool) (read, refused 
 func (c *Connection) check(obj any) (err error) {
 	switch record := obj.(type) {
 	case *exchangev1alpha1.ExportRecord:
-		var stated bool
-		if _, stated, err = exchange.FromWithdrawn(c.opts.ID, record); !stated && err == nil {
-			_, err = exchange.FromRecord(c.opts.ID, record)
-		}
+		err = exchange.CheckRecord(c.opts.ID, record)
 	case *exchangev1alpha1.ImportRecord:
 		_, _, err = exchange.FromImportRecord(c.opts.ID, record)
 	case *exchangev1alpha1.NamespaceRecord:

@@ -79,7 +79,7 @@ func (c *cluster) view() decide.PeerView {
 		return p
 	}
 	for _, s := range c.statements {
-		p.Withdrawals = append(p.Withdrawals, model.Withdrawal{Cluster: id, UID: types.UID(s.UID), CreatedAt: at(s.Created), Suspended: s.Suspended, Narrowed: s.Narrowed})
+		p.Withdrawals = append(p.Withdrawals, model.Withdrawal{UID: types.UID(s.UID), CreatedAt: at(s.Created), Suspended: s.Suspended, Narrowed: s.Narrowed})
 	}
 	if e := c.published(); e != nil {
 		p.Export = &model.Export{

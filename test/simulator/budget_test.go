@@ -45,7 +45,7 @@ func TestAnAgentThatBreaksLimitsIsNoticed(t *testing.T) {
 		{"takes a member that exceeds a limit for one that exports nothing", "I2: ", func(p *agent.Process) {
 			p.Sabotage.View = eachPeer(func(p *decide.PeerView) {
 				if len(p.Problems) > 0 {
-					p.Export, p.Withdrawals = nil, []model.Withdrawal{{Cluster: p.ID, UID: "later", CreatedAt: time.Now()}}
+					p.Export, p.Withdrawals = nil, []model.Withdrawal{{UID: "later", CreatedAt: time.Now()}}
 				}
 			})
 		}},

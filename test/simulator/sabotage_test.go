@@ -46,7 +46,7 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 		{"decides that what is missing was withdrawn", "I2: ", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.View = eachPeer(func(p *decide.PeerView) {
 				if p.Synced && p.Export == nil && len(p.Withdrawals) == 0 {
-					p.Withdrawals = []model.Withdrawal{{Cluster: p.ID, UID: "later", CreatedAt: time.Now()}}
+					p.Withdrawals = []model.Withdrawal{{UID: "later", CreatedAt: time.Now()}}
 				}
 			})
 		}},
