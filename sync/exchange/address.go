@@ -67,25 +67,14 @@ func containsAddr(prefixes []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// reserved are the ranges in which no pod has its address; the first that contains an
-// address counts. Traffic to an IPv6 address that contains an IPv4 address could be routed
-// or translated to that one, which was not checked. (An IPv4-mapped one is refused before.)
-var reserved = []struct {
-	prefix  netip.Prefix
-	problem AddressProblem
-}{
-	{netip.MustParsePrefix("0.0.0.0/8"), AddressUnspecified}, // RFC 1122, 3.2.1.3
-	{netip.MustParsePrefix("127.0.0.0/8"), AddressLoopback},
-	{netip.MustParsePrefix("169.254.0.0/16"), AddressLinkLocal},
-	{netip.MustParsePrefix("224.0.0.0/4"), AddressMulticast},
-	{netip.MustParsePrefix("255.255.255.255/32"), AddressBroadcast},
-	{netip.MustParsePrefix("::/128"), AddressUnspecified},
-	{netip.MustParsePrefix("::1/128"), AddressLoopback},
-	{netip.MustParsePrefix("::/96"), AddressWrongFamily},        // RFC 4291, 2.5.5.1
-	{netip.MustParsePrefix("64:ff9b::/96"), AddressWrongFamily}, // RFC 6052
-	{netip.MustParsePrefix("fe80::/10"), AddressLinkLocal},
-	{netip.MustParsePrefix("ff00::/8"), AddressMulticast},
-}
+// Ranges in which no pod has its address, besides those that netip knows. Traffic to an IPv6
+// address that contains an IPv4 address could be routed or translated to that one, which was
+// not checked. (An IPv4-mapped one is refused before.)
+var (
+	thisNetwork    = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122, 3.2.1.3
+	compatibleIPv4 = netip.MustParsePrefix("::/96")        // RFC 4291, 2.5.5.1
+	translatedIPv4 = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
+)
 
 // parseAddress returns AddressFine if a pod of any cluster can have the address, and
 // else why not.
@@ -94,15 +83,24 @@ func parseAddress(family discoveryv1.AddressType, address string) (netip.Addr, A
 	if err != nil || ip.Zone() != "" || (ip.Is6() && !ip.Is4In6() && !canonical(ip, address)) {
 		return netip.Addr{}, AddressMalformed
 	}
-	if ip.Is4In6() || ip.Is4() != (family == discoveryv1.AddressTypeIPv4) {
-		return ip, AddressWrongFamily
+	problem := AddressFine
+	switch {
+	case ip.Is4In6() || ip.Is4() != (family == discoveryv1.AddressTypeIPv4):
+		problem = AddressWrongFamily
+	case ip.IsUnspecified() || thisNetwork.Contains(ip):
+		problem = AddressUnspecified
+	case ip.IsLoopback():
+		problem = AddressLoopback
+	case ip.IsLinkLocalUnicast():
+		problem = AddressLinkLocal
+	case ip.IsMulticast():
+		problem = AddressMulticast
+	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		problem = AddressBroadcast
+	case compatibleIPv4.Contains(ip) || translatedIPv4.Contains(ip):
+		problem = AddressWrongFamily
 	}
-	for _, r := range reserved {
-		if r.prefix.Contains(ip) {
-			return ip, r.problem
-		}
-	}
-	return ip, AddressFine
+	return ip, problem
 }
 
 // canonical reports whether address is ip in canonical form, the only one that the

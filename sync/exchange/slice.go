@@ -28,11 +28,8 @@ const labelHeadless = "service.kubernetes.io/headless"
 // controllers read. It is false for a slice of host names, which KEP-1645 does not
 // export, and for one without a port that is shared.
 func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shared model.PortSelection) (*discoveryv1.EndpointSlice, bool) {
-	if source.AddressType != discoveryv1.AddressTypeIPv4 && source.AddressType != discoveryv1.AddressTypeIPv6 {
-		return nil, false
-	}
 	ports, ok := sharedPorts(source, shared)
-	if !ok {
+	if !ok || !hasIPs(source) {
 		return nil, false
 	}
 	labels := map[string]string{
@@ -55,6 +52,11 @@ func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shar
 	}, true
 }
 
+// hasIPs reports whether the addresses of a slice are IP addresses.
+func hasIPs(slice *discoveryv1.EndpointSlice) bool {
+	return slice.AddressType == discoveryv1.AddressTypeIPv4 || slice.AddressType == discoveryv1.AddressTypeIPv6
+}
+
 // sharedPorts are the ports of a slice that are shared. It is false if a selection
 // leaves none: to a reader, the addresses of a slice without ports are part of the
 // export all the same.
@@ -63,7 +65,7 @@ func sharedPorts(source *discoveryv1.EndpointSlice, shared model.PortSelection) 
 		return source.Ports, true
 	}
 	ports := slices.DeleteFunc(slices.Clone(source.Ports), func(p discoveryv1.EndpointPort) bool {
-		return p.Name == nil && !shared.Contains("") || p.Name != nil && !shared.Contains(*p.Name)
+		return !shared.Contains(ptr.Deref(p.Name, ""))
 	})
 	return ports, len(ports) > 0
 }
@@ -102,8 +104,7 @@ func copyEndpoints(in []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 func SliceKey(slice *discoveryv1.EndpointSlice) (key types.NamespacedName, source string, ok bool) {
 	key, _ = model.LabeledExport(slice.Labels)
 	source = slice.Annotations[model.AnnotationSourceSlice]
-	if len(validation.IsDNS1123Label(key.Namespace)) > 0 || len(validation.IsDNS1123Label(key.Name)) > 0 ||
-		len(validation.IsDNS1123Subdomain(source)) > 0 {
+	if !isLabel(key.Namespace) || !isLabel(key.Name) || len(validation.IsDNS1123Subdomain(source)) > 0 {
 		return types.NamespacedName{}, "", false
 	}
 	return key, source, true
@@ -136,7 +137,7 @@ const tooLarge discoveryv1.AddressType = "comity.dev/too-large"
 // large. So what a peer publishes costs no more than that in a cache, and whenever it
 // is read.
 func BoundSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+	if !hasIPs(slice) {
 		return slice // nothing of it is imported, or it was bounded and is compact
 	}
 	addresses := 0
@@ -169,7 +170,7 @@ func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.E
 	switch {
 	case slice.AddressType == tooLarge:
 		c.drop(reasonTooLarge, source, "endpoints")
-	case slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6:
+	case !hasIPs(slice):
 		c.drop(reasonInvalid, string(slice.AddressType), "addressType")
 	case len(slice.Endpoints) > maxEndpoints:
 		c.drop(reasonInvalid, fmt.Sprintf("%d endpoints", len(slice.Endpoints)), "endpoints")
@@ -297,37 +298,32 @@ func (c *cleaner) ports() []discoveryv1.EndpointPort {
 func Cut(key types.NamespacedName, copied *discoveryv1.EndpointSlice, current []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	source := copied.Annotations[model.AnnotationSourceSlice]
 	published := partsOf(source, len(copied.Endpoints), current)
-	part, size := make([]int, len(copied.Endpoints)), map[int]int{}
+	parts := map[int][]int{} // the places of the endpoints of each part
+	var others []int
 	for i, endpoint := range copied.Endpoints {
-		n, is := published[addressOf(endpoint)]
-		if part[i] = n; !is || size[n] == maxEndpoints {
-			part[i] = -1
-			continue
+		if n, is := published[addressOf(endpoint)]; is && len(parts[n]) < maxEndpoints {
+			parts[n] = append(parts[n], i)
+		} else {
+			others = append(others, i)
 		}
-		size[n]++
 	}
 	free := 0
-	for i := range part {
-		if part[i] >= 0 {
-			continue
-		}
-		for size[free] == maxEndpoints {
+	for _, i := range others {
+		for len(parts[free]) == maxEndpoints {
 			free++
 		}
-		part[i] = free
-		size[free]++
+		parts[free] = append(parts[free], i)
 	}
 	var out []*discoveryv1.EndpointSlice
-	for _, n := range slices.Sorted(maps.Keys(size)) {
+	for _, n := range slices.Sorted(maps.Keys(parts)) {
+		slices.Sort(parts[n]) // in the order of the source, whenever each one came
 		one := *copied
 		one.Annotations = maps.Clone(copied.Annotations)
 		one.Name = model.RecordSliceName(key.Namespace, partName(source, n))
 		one.Annotations[model.AnnotationSourceSlice] = partName(source, n)
-		one.Endpoints = []discoveryv1.Endpoint{}
-		for i, endpoint := range copied.Endpoints { // in the order of the source, whenever each one came
-			if part[i] == n {
-				one.Endpoints = append(one.Endpoints, endpoint)
-			}
+		one.Endpoints = nil
+		for _, i := range parts[n] {
+			one.Endpoints = append(one.Endpoints, copied.Endpoints[i])
 		}
 		out = append(out, &one)
 	}

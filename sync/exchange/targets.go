@@ -5,49 +5,32 @@ package exchange
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Targets are the TCP addresses of the ready endpoints, or of all if none is ready.
 func Targets(published []*discoveryv1.EndpointSlice) []netip.AddrPort {
-	var ready, others []netip.AddrPort
+	targets := map[bool][]netip.AddrPort{} // by whether they are ready
 	for _, s := range published {
-		port := tcpPort(s)
-		if port == 0 {
+		at := slices.IndexFunc(s.Ports, func(p discoveryv1.EndpointPort) bool {
+			return ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP && p.Port != nil && isPort(*p.Port)
+		})
+		if at < 0 {
 			continue
 		}
 		for _, e := range s.Endpoints {
 			for _, text := range e.Addresses {
-				address, err := netip.ParseAddr(text)
-				if err != nil {
-					continue
-				}
-				if model.IsReady(e) {
-					ready = append(ready, netip.AddrPortFrom(address, port))
-				} else {
-					others = append(others, netip.AddrPortFrom(address, port))
+				if address, err := netip.ParseAddr(text); err == nil {
+					targets[model.IsReady(e)] = append(targets[model.IsReady(e)], netip.AddrPortFrom(address, uint16(*s.Ports[at].Port)))
 				}
 			}
 		}
 	}
-	if len(ready) > 0 {
-		return ready
-	}
-	return others
-}
-
-// tcpPort is a port on which endpoints of the slice accept connections; 0 if
-// none is known.
-func tcpPort(s *discoveryv1.EndpointSlice) uint16 {
-	for _, p := range s.Ports {
-		isTCP := p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP
-		if isTCP && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
-			return uint16(*p.Port)
-		}
-	}
-	return 0
+	return targets[len(targets[true]) > 0]
 }
