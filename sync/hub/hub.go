@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -64,16 +65,18 @@ type Options struct {
 
 // Hub is the exchange in the hub. Use New, then SetupWithManager.
 type Hub struct {
-	opts       Options
-	link       *link
-	namespaces *namespaces
-	caches     *namespaceCaches
-	client     client.Client // reads from caches
-	local      client.Client // of this member's own cluster
-	changed    notify.Notifier
-	wake       notify.Wake
-	now        func() time.Time
-	elected    <-chan struct{} // closed when this replica leads
+	opts    Options
+	link    *link
+	caches  *namespaceCaches
+	client  client.Client // reads from caches
+	local   client.Client // of this member's own cluster
+	changed notify.Notifier
+	wake    notify.Wake
+	now     func() time.Time
+	elected <-chan struct{} // closed when this replica leads
+
+	mu    sync.Mutex
+	known map[string]namespaceState // of the namespaces in the hub, as they were read last
 }
 
 // New prepares the exchange; it sends no request and reads no file.
@@ -85,8 +88,7 @@ func New(opts Options) (*Hub, error) {
 		httpClient.Transport = opts.Wrap(httpClient.Transport)
 	}
 	h := &Hub{
-		opts: opts, link: link, wake: notify.NewWake(), now: time.Now,
-		namespaces: &namespaces{self: opts.Self, interval: opts.CheckInterval, now: time.Now, known: map[string]namespaceState{}},
+		opts: opts, link: link, wake: notify.NewWake(), now: time.Now, known: map[string]namespaceState{},
 		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
 			return cache.New(link.restConfig(), cache.Options{
 				HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
@@ -104,7 +106,6 @@ func New(opts Options) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the hub: %w", err)
 	}
-	h.namespaces.reader = h.client
 	return h, h.caches.setUp(h.checkWithoutMember)
 }
 
@@ -135,7 +136,7 @@ func (h *Hub) checkWithoutMember(one *namespaceCache) error {
 		return err
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
-		h.namespaces.expire(one.namespace)
+		h.expire(one.namespace)
 		h.wake.Up()
 	}})
 	return err
@@ -169,7 +170,7 @@ func (h *Hub) Problem(ctx context.Context, name string) string {
 	if err := h.link.problem(); err != nil {
 		return err.Error()
 	}
-	now := h.namespaces.read(ctx, name)
+	now := h.readNamespace(ctx, name)
 	switch {
 	case !now.known:
 		return now.unread
@@ -193,7 +194,7 @@ func (h *Hub) Read() error {
 	}
 	unread := h.unknown()
 	for name := range h.wanted() {
-		if last := h.namespaces.last(name); last.usable() && !h.caches.isSynced(name, last.uid) {
+		if last := h.last(name); last.usable() && !h.caches.isSynced(name, last.uid) {
 			unread = name
 		}
 	}

@@ -21,7 +21,7 @@ import (
 
 // answers is a hub that gives one answer to every question.
 type answers struct {
-	client.Reader
+	client.Client
 	found corev1.Namespace
 	err   error
 	asked int
@@ -68,12 +68,12 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
-			n := &namespaces{self: "a", interval: time.Second, now: func() time.Time { return now }, known: map[string]namespaceState{}}
-			n.reader = &c.first
-			n.read(t.Context(), "comity-a")
+			n := &Hub{opts: Options{Self: "a", CheckInterval: time.Second}, now: func() time.Time { return now }, known: map[string]namespaceState{}}
+			n.client = &c.first
+			n.readNamespace(t.Context(), "comity-a")
 			now = now.Add(presentFor * time.Second)
-			n.reader = &c.then
-			got := n.read(t.Context(), "comity-a")
+			n.client = &c.then
+			got := n.readNamespace(t.Context(), "comity-a")
 			if got.usable() != c.usable || got.uid != c.uid {
 				t.Errorf("got %+v, want usable %t and UID %q", got, c.usable, c.uid)
 			}
@@ -87,23 +87,23 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 func TestTheHubIsAskedSeldom(t *testing.T) {
 	now := time.Unix(1000, 0)
 	hub := &answers{found: exchangeNamespace("1", "a")}
-	n := &namespaces{self: "a", reader: hub, interval: time.Second, now: func() time.Time { return now }, known: map[string]namespaceState{}}
+	n := &Hub{opts: Options{Self: "a", CheckInterval: time.Second}, client: hub, now: func() time.Time { return now }, known: map[string]namespaceState{}}
 	for range 100 {
-		n.read(t.Context(), "comity-a")
+		n.readNamespace(t.Context(), "comity-a")
 	}
 	if hub.asked != 1 {
 		t.Errorf("asked %d times", hub.asked)
 	}
 	n.expire("comity-a")
-	n.read(t.Context(), "comity-a")
+	n.readNamespace(t.Context(), "comity-a")
 	if hub.asked != 2 {
 		t.Errorf("in doubt, asked %d times", hub.asked)
 	}
 	hub.err = apierrors.NewNotFound(schema.GroupResource{}, "comity-a")
 	now = now.Add(presentFor * time.Second)
-	n.read(t.Context(), "comity-a")
+	n.readNamespace(t.Context(), "comity-a")
 	now = now.Add(absentFor * time.Second)
-	n.read(t.Context(), "comity-a")
+	n.readNamespace(t.Context(), "comity-a")
 	if hub.asked != 4 {
 		t.Errorf("of one that is not there, asked %d times", hub.asked)
 	}

@@ -22,9 +22,9 @@ func TestTheHubIsReadOnceItsNamespacesAre(t *testing.T) {
 	peers := somePeers{listed: make(chan struct{})}
 	known := map[string]namespaceState{}
 	h := &Hub{
-		opts:       Options{Self: "a", Peers: peers},
-		namespaces: &namespaces{known: known},
-		caches:     &namespaceCaches{all: map[string]*namespaceCache{}},
+		opts:   Options{Self: "a", Peers: peers},
+		known:  known,
+		caches: &namespaceCaches{all: map[string]*namespaceCache{}},
 	}
 	for _, step := range []struct {
 		name   string

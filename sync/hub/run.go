@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,7 +82,7 @@ func (h *Hub) wanted() map[string]bool {
 // not read does not count, unless it is that for all members.
 func (h *Hub) unknown() string {
 	for name := range h.wanted() {
-		if last := h.namespaces.last(name); !last.known && (last.unread == "" || name == model.ExchangeNamespace(h.opts.Self)) {
+		if last := h.last(name); !last.known && (last.unread == "" || name == model.ExchangeNamespace(h.opts.Self)) {
 			return name
 		}
 	}
@@ -97,7 +96,7 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		switch now := h.namespaces.read(ctx, name); {
+		switch now := h.readNamespace(ctx, name); {
 		case now.usable():
 			if err := h.caches.add(ctx, name, now.uid, h.changed.All); err != nil {
 				h.opts.Log.Error(err, "namespace of the exchange")
@@ -109,7 +108,9 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 	for name := range h.caches.watched() {
 		if !wanted[name] {
 			h.caches.remove(name)
-			h.namespaces.forget(name)
+			h.mu.Lock()
+			delete(h.known, name)
+			h.mu.Unlock()
 		}
 	}
 }
@@ -156,75 +157,50 @@ type namespaceState struct {
 
 func (s namespaceState) usable() bool { return s.known && s.problem == "" }
 
-// namespaces reads single namespaces in the hub and remembers their state.
-type namespaces struct {
-	self   model.ClusterID
-	reader client.Reader // not cached
-	// interval is that of Options.CheckInterval.
-	interval time.Duration
-	now      func() time.Time
-
-	mu    sync.Mutex
-	known map[string]namespaceState
-}
-
 // last is the state of a namespace as it was read last.
-func (n *namespaces) last(name string) namespaceState {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.known[name]
+func (h *Hub) last(name string) namespaceState {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.known[name]
 }
 
-// expire makes the next read ask the hub.
-func (n *namespaces) expire(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if s, has := n.known[name]; has {
+// expire makes the next read of a namespace ask the hub.
+func (h *Hub) expire(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, has := h.known[name]; has {
 		s.checked = time.Time{}
-		n.known[name] = s
+		h.known[name] = s
 	}
 }
 
-func (n *namespaces) forget(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.known, name)
-}
-
-// read reads a namespace, unless its last state is recent enough.
-func (n *namespaces) read(ctx context.Context, name string) namespaceState {
-	before := n.last(name)
-	age, limit := n.now().Sub(before.checked), absentFor*n.interval
-	if before.usable() {
-		limit = presentFor * n.interval
+// readNamespace reads a namespace, unless its last state is recent enough.
+func (h *Hub) readNamespace(ctx context.Context, name string) namespaceState {
+	state := h.last(name)
+	limit := absentFor * h.opts.CheckInterval
+	if state.usable() {
+		limit = presentFor * h.opts.CheckInterval
 	}
-	if !before.checked.IsZero() && age < limit {
-		return before
+	if !state.checked.IsZero() && h.now().Sub(state.checked) < limit {
+		return state
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var found corev1.Namespace
-	err := n.reader.Get(ctx, client.ObjectKey{Name: name}, &found)
-	now := n.after(name, before, &found, err)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.known[name] = now
-	return now
-}
-
-// after is the state after an answer of the hub.
-func (n *namespaces) after(name string, before namespaceState, found *corev1.Namespace, err error) namespaceState {
-	now := before
-	now.checked = n.now()
+	err := h.client.Get(ctx, client.ObjectKey{Name: name}, &found)
 	switch {
 	case err == nil:
-		now.known, now.uid, now.problem = true, found.UID, exchange.NamespaceProblem(n.self, name, found)
+		state.known, state.uid, state.problem = true, found.UID, exchange.NamespaceProblem(h.opts.Self, name, &found)
 	case apierrors.IsNotFound(err):
-		now.known, now.uid, now.problem = true, "", exchange.NamespaceProblem(n.self, name, nil)
+		state.known, state.uid, state.problem = true, "", exchange.NamespaceProblem(h.opts.Self, name, nil)
 	case apierrors.IsForbidden(err):
-		now.unread = fmt.Sprintf("exchange namespace %s in the hub may not be read by this cluster; run kubectl comity join", name)
+		state.unread = fmt.Sprintf("exchange namespace %s in the hub may not be read by this cluster; run kubectl comity join", name)
 	default:
-		now.unread = fmt.Sprintf("exchange namespace %s in the hub cannot be read: %s", name, model.Bound(err.Error(), 200))
+		state.unread = fmt.Sprintf("exchange namespace %s in the hub cannot be read: %s", name, model.Bound(err.Error(), 200))
 	}
-	return now
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	state.checked = h.now()
+	h.known[name] = state
+	return state
 }
