@@ -93,8 +93,8 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) mo
 	if s.members[m.id] != m || m.inUse() == nil || s.ctx.Err() != nil {
 		return nothing
 	}
-	if problem, other := otherCluster(m); other {
-		failure = problem
+	if problem := m.inUse().State().Problem; problem.Reason == remote.ReasonClusterIDReused {
+		failure = problem // the Lease is that of another cluster
 	}
 	switch first := p.renewal == ""; {
 	case failure != remote.Failure{}:
@@ -111,10 +111,7 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) mo
 func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 	s.update(c.ID(), func() model.MemberChanged {
 		m := s.of(c)
-		if m == nil || !m.inUse().is(c) {
-			return nothing
-		}
-		if _, other := otherCluster(m); other {
+		if m == nil || !m.inUse().is(c) || c.State().Problem.Reason == remote.ReasonClusterIDReused {
 			return nothing
 		}
 		// The first Lease that is read proves nothing: it may be years old.
@@ -125,13 +122,6 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 		}
 		return s.leaseRenewed(m, s.opts.Clock.Now())
 	})
-}
-
-// otherCluster reports whether the server of a peer with a connection belongs to another cluster
-// now, whose Lease does not count for the peer.
-func otherCluster(m *member) (remote.Failure, bool) {
-	problem := m.inUse().Problem()
-	return problem, problem.Reason == remote.ReasonClusterIDReused
 }
 
 // leaseRenewed records a renewal.

@@ -74,13 +74,13 @@ func (m *member) synced() bool { return m.active != nil && m.active.Verified() }
 
 // fails reports whether something is known to keep the peer from being read.
 func (m *member) fails() bool {
-	return !m.synced() && (m.claim.refused != remote.Failure{} || slices.ContainsFunc(m.connections(), func(l *connection) bool { return l.Problem() != remote.Failure{} }))
+	return !m.synced() && (m.claim.refused != remote.Failure{} || slices.ContainsFunc(m.connections(), func(l *connection) bool { return l.State().Problem != remote.Failure{} }))
 }
 
 // limited says which limit the peer exceeds; the zero value if none.
 func (m *member) limited() remote.Failure {
 	for _, l := range m.connections() {
-		if problem := l.Problem(); problem.Reason == model.ReasonLimitExceeded {
+		if problem := l.State().Problem; problem.Reason == model.ReasonLimitExceeded {
 			return problem
 		}
 		if limit := l.SlowedBy(); limit != "" {
@@ -94,7 +94,7 @@ func (m *member) limited() remote.Failure {
 func (m *member) drains() []model.Drain {
 	self := ""
 	if m.active != nil {
-		self = m.active.Drained()
+		self = m.active.State().Drained
 	}
 	return exchange.Drains(&m.claim.peer.Spec, self)
 }
@@ -124,7 +124,7 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		if m == nil {
 			return nothing
 		}
-		problem, verified := c.Problem(), c.Verified()
+		problem, verified := c.State().Problem, c.Verified()
 		if m.next.is(c) && verified {
 			if m.active == nil {
 				m.heartbeat.tracker.Reached(s.opts.Clock.Now())
@@ -181,7 +181,7 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 
 // restored is the Restored hook. Each informer detects a restore by itself; one event of
 // the leader reports it.
-func (s *Set) restored(c *remote.Connection, found *restoredetect.Found) {
+func (s *Set) restored(c *remote.Connection, found error) {
 	s.mu.Lock()
 	m, now := s.of(c), s.opts.Clock.Now()
 	if m == nil || now.Sub(m.restored) < restoredetect.Pause {

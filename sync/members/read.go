@@ -75,7 +75,7 @@ func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out
 		out = append(out, clean)
 	}
 	problems = slices.Concat(dropped.Problems(m.ID, filter), moreSlices(m.ID, key, more))
-	if problem := m.from.Problem(); problem.Reason == model.ReasonLimitExceeded { // not everything was read
+	if problem := m.from.State().Problem; problem.Reason == model.ReasonLimitExceeded { // not everything was read
 		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: problem.Message})
 	}
 	return out, problems

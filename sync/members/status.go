@@ -69,9 +69,10 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	}
 	if o.connects {
 		if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet
-			o.refused = cmp.Or(o.refused, m.next.Problem())
+			o.refused = cmp.Or(o.refused, m.next.State().Problem)
 		}
-		o.problem, o.version = m.inUse().Problem(), m.inUse().Version()
+		state := m.inUse().State()
+		o.problem, o.version = state.Problem, state.Version
 		if o.problem.Reason == remote.ReasonClusterIDReused {
 			o.refused = cmp.Or(o.refused, o.problem)
 		}

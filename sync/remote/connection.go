@@ -7,11 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +26,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote/budget"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Limits on requests to one peer. The burst reads 10,000 exports, their slices and as many
@@ -59,12 +60,12 @@ type Hooks struct {
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
-	// State: what Problem, Verified, Version or Drained returns changed.
+	// State: what State or Verified returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
 	Rejected func(*Connection)
 	// Restored: the peer's store was restored from a backup; one kind is listed again.
-	Restored func(*Connection, *restoredetect.Found)
+	Restored func(*Connection, error)
 }
 
 // Options configure a Connection; all fields are required but Limits.
@@ -88,7 +89,7 @@ type Connection struct {
 	transport *Transport
 	feeds     feeds
 	budget    *budget.Member
-	lists     chan struct{} // holds one element for each list that is being read
+	lists     *semaphore.Weighted // of those that are being read
 	narrowed  narrowed
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
@@ -97,21 +98,26 @@ type Connection struct {
 	verified atomic.Bool
 	ctx      context.Context // ends with Stop
 
-	mu            sync.Mutex
-	listed        bool // every required feed delivered its first list
-	reportsListed bool // the reports did
-	catchingUp    bool // the peer says that it has not reported on everything yet
-	failing       map[*feed]Failure
+	mu         sync.Mutex
+	catchingUp bool // the peer says that it has not reported on everything yet
+	failing    map[*feed]Failure
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
-	member   Failure // what is wrong with the MemberRecord
-	version  string  // of Comity in the peer
-	drained  string  // what the peer says of draining itself
+	state    State
 	// verifications limits how often the peer becomes verified; waiting is true as long as
 	// it may not.
 	verifications *rate.Limiter
 	waiting       bool
-	problem       Failure
+}
+
+// State is what is known of a peer besides what it exports and reports.
+type State struct {
+	// Problem is what keeps the peer, or a part of it, from being read.
+	Problem Failure
+	// Version is that of Comity in the peer; empty if it is not known.
+	Version string
+	// Drained is annotation comity.dev/drained of the peer's MemberRecord; empty if there is none.
+	Drained string
 }
 
 // Connect starts reading a peer. It returns at once; whether the peer can be
@@ -125,7 +131,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
 		narrowed: narrowed{wake: notify.NewWake()}, opts: opts, transport: transport, cancel: cancel,
-		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits), lists: make(chan struct{}, maxLists),
+		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits), lists: semaphore.NewWeighted(maxLists),
 		ctx: ctx, verifications: rate.NewLimiter(rate.Every(verifyPause), verifyBurst),
 	}
 	var err error
@@ -136,8 +142,6 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	for _, f := range append(c.feeds.required(), c.feeds.optional()...) {
 		c.done.Go(func() { f.run(ctx) })
 	}
-	c.done.Go(func() { c.await(ctx, &c.listed, c.feeds.required()...) }) // an optional feed is not waited for
-	c.done.Go(func() { c.await(ctx, &c.reportsListed, c.feeds.reports) })
 	c.done.Go(func() { c.confirmNarrowed(ctx) })
 	return c, nil
 }
@@ -146,7 +150,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 func (c *Connection) ID() model.ClusterID { return c.opts.ID }
 
 // Config is the configuration whose credentials are in use.
-func (c *Connection) Config() *rest.Config { return c.transport.Config() }
+func (c *Connection) Config() *rest.Config { return c.opts.Config }
 
 // Stop ends all reading; Wait waits for that.
 func (c *Connection) Stop() {
@@ -162,11 +166,11 @@ func (c *Connection) Wait() { c.done.Wait() }
 // token was revoked: what was read last remains valid.
 func (c *Connection) Verified() bool { return c.verified.Load() }
 
-// Problem is what keeps the peer, or a part of it, from being read.
-func (c *Connection) Problem() Failure {
+// State is the present one.
+func (c *Connection) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.problem
+	return c.state
 }
 
 // Watching reports whether a watch of the peer's Lease is open, as far as known. A
@@ -178,36 +182,6 @@ func (c *Connection) Watching() bool {
 	return !failing
 }
 
-// Version is that of Comity in the peer; empty if it is not known.
-func (c *Connection) Version() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.version
-}
-
-// Drained is annotation comity.dev/drained of the peer's MemberRecord; empty if there is none.
-func (c *Connection) Drained() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.drained
-}
-
-// await sets listed once the feeds were listed: from then on a record that is absent is
-// missing, and an absent report means that the peer has published none.
-func (c *Connection) await(ctx context.Context, listed *bool, feeds ...*feed) {
-	for _, f := range feeds {
-		select {
-		case <-f.synced:
-		case <-ctx.Done():
-			return
-		}
-	}
-	c.mu.Lock()
-	*listed = true
-	c.mu.Unlock()
-	c.refresh()
-}
-
 // Reported reports whether the peer reported on everything and all of it was read, or it is
 // known why it cannot be.
 func (c *Connection) Reported() bool {
@@ -216,28 +190,33 @@ func (c *Connection) Reported() bool {
 	return c.reported
 }
 
-// refresh computes verified and problem, and notifies the owner of a change.
+// refresh computes verified and state, and notifies the owner of a change. Once all required
+// feeds were listed, a record that is absent is missing; once the reports were, an absent one
+// means that the peer has published none.
 func (c *Connection) refresh() {
 	c.mu.Lock()
-	record := c.memberRecord()
-	c.member = c.checkMember(record)
-	before, was, version, drained := c.problem, c.verified.Load(), c.version, c.drained
-	c.problem = c.currentProblem()
-	if record != nil {
-		c.version, c.drained = model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
+	before, was := c.state, c.verified.Load()
+	now := !slices.ContainsFunc(c.feeds.required(), func(f *feed) bool { return !f.listed.Load() })
+	record, member := c.memberRecord(), Failure{}
+	if now {
+		member = c.checkMember(record)
 	}
-	now := c.listed && c.member == Failure{}
+	c.state.Problem = c.currentProblem(member)
+	if record != nil {
+		c.state.Version, c.state.Drained = model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
+	}
+	now = now && member == Failure{}
 	if now && !was && !c.mayVerify() {
-		now, c.problem = false, Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
+		now, c.state.Problem = false, Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
 			c.feeds.members.namespace, c.opts.ID, verifyPause, c.opts.ID)}
 	}
-	if c.problem.Reason == ReasonUnreachable && before.Reason == ReasonUnreachable {
-		c.problem = before // the text of the error differs with each attempt
+	if c.state.Problem.Reason == ReasonUnreachable && before.Problem.Reason == ReasonUnreachable {
+		c.state.Problem = before.Problem // the text of the error differs with each attempt
 	}
 	c.verified.Store(now)
-	changed := was != now || before != c.problem || version != c.version || drained != c.drained
+	changed := was != now || before != c.state
 	_, failed := c.failing[c.feeds.reports]
-	reported := c.reportsListed && !c.catchingUp || failed
+	reported := c.feeds.reports.listed.Load() && !c.catchingUp || failed
 	notify := now && reported && !c.reported // before, no report is readable
 	c.reported = reported
 	c.mu.Unlock()
@@ -270,15 +249,15 @@ func (c *Connection) mayVerify() bool {
 }
 
 // currentProblem is the first that there is: what keeps everything from being read, then
-// who the peer is, then what keeps only a part from being read.
-func (c *Connection) currentProblem() Failure {
+// that of the MemberRecord, then what keeps only a part from being read.
+func (c *Connection) currentProblem(member Failure) Failure {
 	for _, f := range c.feeds.required() {
 		if p, bad := c.failing[f]; bad {
 			return p
 		}
 	}
-	if c.listed && c.member != (Failure{}) {
-		return c.member
+	if member != (Failure{}) {
+		return member
 	}
 	for _, f := range c.feeds.optional() {
 		if p, bad := c.failing[f]; bad {

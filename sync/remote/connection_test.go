@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 const token = "very-secret-token"
@@ -65,9 +64,9 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 				Namespace: func(string) { t.Error("told of a namespace") },
 				Report:    func(types.NamespacedName) { t.Error("told of a report") },
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
-				State:     func(c *Connection) { p := c.Problem(); told <- p },
+				State:     func(c *Connection) { p := c.State().Problem; told <- p },
 				Rejected:  func(*Connection) { t.Error("told of a record") },
-				Restored:  func(*Connection, *restoredetect.Found) { t.Error("told of a restore") },
+				Restored:  func(*Connection, error) { t.Error("told of a restore") },
 			}})
 			if err != nil {
 				t.Fatal(err)

@@ -129,7 +129,7 @@ func TestYAMLIsNotDecoded(t *testing.T) {
 		return true
 	})
 	await(t, "the list is refused", func() bool {
-		problem, verified := c.Problem(), c.Verified()
+		problem, verified := c.State().Problem, c.Verified()
 		return problem.Reason == ReasonUnreachable && strings.Contains(problem.Message, "ExportRecords") && !verified
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -62,9 +61,8 @@ type feed struct {
 	reflector *toolscache.Reflector
 	store     toolscache.Indexer
 	handler   handler
-	// synced is closed once the first list is in store, and handler notified of it.
-	synced chan struct{}
-	listed sync.Once
+	// listed is set once the first list is in store, and handler notified of it.
+	listed atomic.Bool
 }
 
 // feeds are what is read from a peer. Element 0 is what every member may read,
@@ -157,7 +155,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	if f.resource == "endpointslices" {
 		indexers[indexExport] = indexSlice
 	}
-	f.store, f.synced = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers), make(chan struct{})
+	f.store = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
 	// A feed streams lists by itself: so a list is counted and checked as a whole before it
 	// replaces anything.
 	source := restoredetect.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
@@ -195,9 +193,7 @@ func (f *feed) limit(opts *metav1.ListOptions) {
 // trim drops the managed fields, which no reader uses, bounds ExportRecords, and bounds
 // and packs EndpointSlices, which are most of what a peer publishes.
 func trim(obj any) (any, error) {
-	if object, ok := obj.(metav1.Object); ok {
-		object.SetManagedFields(nil)
-	}
+	obj.(metav1.Object).SetManagedFields(nil)
 	switch o := obj.(type) {
 	case *exchangev1alpha1.ExportRecord:
 		return exchange.BoundRecord(o), nil
@@ -223,12 +219,7 @@ func (f *feed) turn(ctx context.Context) (done func(), err error) {
 	if f.resource == "leases" {
 		return func() {}, nil
 	}
-	select {
-	case f.connection.lists <- struct{}{}:
-		return func() { <-f.connection.lists }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return func() { f.connection.lists.Release(1) }, f.connection.lists.Acquire(ctx, 1)
 }
 
 // get makes one request for a list.
@@ -262,7 +253,7 @@ func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	return f.budgeted(ctx, w, m), nil
 }
 
-func (f *feed) restored(found *restoredetect.Found) {
+func (f *feed) restored(found error) {
 	f.connection.opts.Hooks.Restored(f.connection, found)
 }
 

@@ -91,12 +91,5 @@ func TestFault31ALeaseDoesNotWaitForOtherResponses(t *testing.T) {
 	})
 	await(t, "what is read has to wait", func() bool { return c.transport.flow.tokens.Tokens() < -100_000 })
 	close(flooded)
-	await(t, "the Lease is read", func() bool {
-		select {
-		case <-c.feeds.leases.synced:
-			return true
-		default:
-			return false
-		}
-	})
+	await(t, "the Lease is read", c.feeds.leases.listed.Load)
 }

@@ -35,7 +35,7 @@ func renewalOf(lease *coordinationv1.Lease) string {
 
 func (c *Connection) leaseHandler() handler {
 	read := func(obj any) {
-		if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Name == string(c.opts.ID) {
+		if lease := obj.(*coordinationv1.Lease); lease.Name == string(c.opts.ID) {
 			c.mu.Lock()
 			_, c.catchingUp = lease.Annotations[model.AnnotationCatchingUp]
 			c.mu.Unlock()

@@ -22,7 +22,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 const exportsOfB = "comity-b/exportrecords"
@@ -46,7 +45,7 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 		Export:    func(*Connection, types.NamespacedName) {},
 		Namespace: func(string) {}, Report: func(types.NamespacedName) {},
 		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection) {},
-		Restored: func(*Connection, *restoredetect.Found) {},
+		Restored: func(*Connection, error) {},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +70,7 @@ func inBothWays(t *testing.T, test func(*testing.T, *peer)) {
 func exceeds(t *testing.T, c *Connection, named ...string) {
 	t.Helper()
 	await(t, "the limit is named: "+strings.Join(named, ", "), func() bool {
-		problem := c.Problem()
+		problem := c.State().Problem
 		if problem.Reason != model.ReasonLimitExceeded || !strings.Contains(problem.Message, "cluster b") {
 			return false
 		}
@@ -222,7 +221,7 @@ func testTooManyRecords(t *testing.T, p *peer) {
 	}
 	count.Store(9)
 	await(t, "everything is read again", func() bool {
-		problem, verified := c.Problem(), c.Verified()
+		problem, verified := c.State().Problem, c.Verified()
 		return problem == Failure{} && verified && len(c.Keys()) == 9
 	})
 }
@@ -274,7 +273,7 @@ func TestFault31AFlappingMemberRecordIsFollowedAFewTimes(t *testing.T) {
 			events <- string(line)
 			// Changes that arrive faster than they are looked at count as one.
 			await(t, "the change is seen: clusterset "+set, func() bool {
-				problem, verified := c.Problem(), c.Verified()
+				problem, verified := c.State().Problem, c.Verified()
 				return verified == (set == "prod") || problem.Reason == model.ReasonLimitExceeded
 			})
 		}

@@ -91,7 +91,7 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 		}
 		stated := map[string]string{}
 		for _, item := range c.feeds.exports[0].store.List() {
-			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok && isNarrowed(record) {
+			if record := item.(*exchangev1alpha1.ExportRecord); isNarrowed(record) {
 				stated[record.Name] = record.ResourceVersion
 			}
 		}

@@ -55,9 +55,9 @@ func (f *feed) record(key types.NamespacedName) *exchangev1alpha1.ExportRecord {
 
 // cached is the object of that name in the cache of f; false if there is none.
 func cached[T any](f *feed, name string) (out T, found bool) {
-	item, found, err := f.store.GetByKey(f.namespace + "/" + name)
-	if err == nil && found {
-		out, found = item.(T)
+	item, found, _ := f.store.GetByKey(f.namespace + "/" + name) // an indexer has no error for a key
+	if found {
+		out = item.(T)
 	}
 	return out, found
 }
@@ -79,7 +79,11 @@ func (c *Connection) Slices(key types.NamespacedName) (copies []*discoveryv1.End
 	for i, f := range c.feeds.slices {
 		items, left := f.copies(key)
 		for _, item := range items {
-			if slice, ok := unpack(item); ok {
+			slice, err := compactslice.Open(item.(*discoveryv1.EndpointSlice))
+			if err != nil {
+				continue
+			}
+			if _, _, ok := exchange.SliceKey(slice); ok {
 				lists[i] = append(lists[i], slice)
 			}
 		}
@@ -91,8 +95,8 @@ func (c *Connection) Slices(key types.NamespacedName) (copies []*discoveryv1.End
 // copies are the slices of key as they are cached: the first ones by name, up to as many
 // as a record may name. More is how many are left out.
 func (f *feed) copies(key types.NamespacedName) (items []any, more int) {
-	items, err := f.store.ByIndex(indexExport, key.String())
-	if err != nil || len(items) <= exchange.MaxSliceNames {
+	items, _ = f.store.ByIndex(indexExport, key.String()) // the index exists
+	if len(items) <= exchange.MaxSliceNames {
 		return items, 0
 	}
 	slices.SortFunc(items, func(a, b any) int { return cmp.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName()) })
@@ -105,10 +109,8 @@ func (c *Connection) Keys() []types.NamespacedName {
 	var out []types.NamespacedName
 	for _, f := range c.feeds.exports {
 		for _, item := range f.store.List() {
-			if record, ok := item.(*exchangev1alpha1.ExportRecord); ok {
-				if key, ok := model.RecordKey(record.Name); ok {
-					out = append(out, key)
-				}
+			if key, ok := model.RecordKey(item.(*exchangev1alpha1.ExportRecord).Name); ok {
+				out = append(out, key)
 			}
 		}
 	}
@@ -139,33 +141,15 @@ func indexSlice(obj any) ([]string, error) {
 
 // sliceKey is the export that a slice, packed or not, says it belongs to.
 func sliceKey(obj any) (types.NamespacedName, bool) {
-	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return types.NamespacedName{}, false
-	}
-	return model.LabeledExport(slice.Labels)
-}
-
-// unpack is a slice of the store; false for one that belongs to nothing.
-func unpack(item any) (*discoveryv1.EndpointSlice, bool) {
-	slice, ok := item.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return nil, false
-	}
-	slice, err := compactslice.Open(slice)
-	if err != nil {
-		return nil, false
-	}
-	_, _, ok = exchange.SliceKey(slice)
-	return slice, ok
+	return model.LabeledExport(obj.(*discoveryv1.EndpointSlice).Labels)
 }
 
 // recordHandler notifies changed of the names of records.
 // Nothing is notified of until what is read may be used: the owner then reads everything.
 func (c *Connection) recordHandler(changed func(name string)) handler {
 	notify := func(obj any) {
-		if record, ok := obj.(metav1.Object); ok && c.verified.Load() {
-			changed(record.GetName())
+		if c.verified.Load() {
+			changed(obj.(metav1.Object).GetName())
 		}
 	}
 	return handler{func(before, now any) {

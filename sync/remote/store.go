@@ -73,7 +73,9 @@ func (f *feed) Replace(list []any, _ string) error {
 			return err
 		}
 	}
-	f.listed.Do(func() { close(f.synced) })
+	if !f.listed.Swap(true) {
+		f.connection.refresh()
+	}
 	return nil
 }
 

@@ -94,7 +94,7 @@ func TestAStreamThatFailsIsFollowedByPages(t *testing.T) {
 			}
 			c := connected(t, budget.Limits{Exports: 3}, p)
 			await(t, "everything is read", c.Verified)
-			if keys, problem := c.Keys(), c.Problem(); len(keys) != 3 || problem != (Failure{}) {
+			if keys, problem := c.Keys(), c.State().Problem; len(keys) != 3 || problem != (Failure{}) {
 				t.Errorf("read: %v, problem: %v", keys, problem)
 			}
 		})

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -48,11 +47,10 @@ type Transport struct {
 	current      atomic.Pointer[credentials]
 }
 
-// credentials are a configuration, and a transport that verifies its server and sends
-// everything but its token.
+// credentials are a token, and a transport that verifies the server and sends everything else.
 type credentials struct {
-	config *rest.Config
-	base   *http.Transport
+	token string
+	base  *http.Transport
 }
 
 // NewTransport returns a Transport of cluster self that has no credentials yet. Zero fields
@@ -77,33 +75,15 @@ func freshClient(self model.ClusterID, config *rest.Config) (*http.Client, error
 // Use has every further request sent with the credentials of config. Its error
 // never holds a credential.
 func (t *Transport) Use(config *rest.Config) error {
-	if now := t.current.Load(); now != nil && reflect.DeepEqual(withoutToken(now.config), withoutToken(config)) {
-		t.current.Store(&credentials{config, now.base}) // with the TCP connections that are open
-		return nil
-	}
 	verifying, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return errors.New("the credentials cannot be used")
 	}
-	t.current.Store(&credentials{config, utilnet.SetTransportDefaults(&http.Transport{
+	t.current.Store(&credentials{config.BearerToken, utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig:        verifying,
 		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
 		MaxResponseHeaderBytes: headerBytes,
 	})})
-	return nil
-}
-
-func withoutToken(config *rest.Config) *rest.Config {
-	out := rest.CopyConfig(config)
-	out.BearerToken = ""
-	return out
-}
-
-// Config is what was given to Use last; nil before.
-func (t *Transport) Config() *rest.Config {
-	if now := t.current.Load(); now != nil {
-		return now.config
-	}
 	return nil
 }
 
@@ -116,8 +96,8 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	request = request.Clone(ctx)
 	request.Header.Set("User-Agent", "comity/"+string(t.self))
-	if use.config.BearerToken != "" {
-		request.Header.Set("Authorization", "Bearer "+use.config.BearerToken)
+	if use.token != "" {
+		request.Header.Set("Authorization", "Bearer "+use.token)
 	}
 	response, err := use.base.RoundTrip(request)
 	if err != nil {

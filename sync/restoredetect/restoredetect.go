@@ -32,20 +32,12 @@ const Pause = 2 * time.Minute
 // versionTimeout bounds the list by which versions are compared.
 const versionTimeout = 30 * time.Second
 
-// Found is a restore: a store that was at resourceVersion Was is at Is.
-type Found struct{ Was, Is string }
-
-// Error says why everything is listed again.
-func (f *Found) Error() string {
-	return fmt.Sprintf("the API server is at resourceVersion %s and was at %s before: its store was restored from a backup", f.Is, f.Was)
-}
-
 // CheckedWatch is watch, unless the version of the store is lower than the one to
-// continue from: then it calls restored and returns an error that makes an informer
+// continue from: then it calls restored, and returns an error that makes an informer
 // list again. That includes a watch that streams a list first: the API server refuses
 // it, and the informer would ask for one without a version next. list lists what is
 // watched; its error is returned unchanged.
-func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWithContext, restored func(*Found)) toolscache.WatchFuncWithContext {
+func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWithContext, restored func(error)) toolscache.WatchFuncWithContext {
 	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
 		found, err := check(ctx, opts, list)
 		if err != nil {
@@ -65,7 +57,7 @@ func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFun
 // version, is refused, and lists without a version next, so that CheckedWatch would
 // never detect the restore. If versions cannot be compared because the API server does
 // not answer, that error is returned: the informer lists from its last version again.
-func CheckedList(list toolscache.ListWithContextFunc, restored func(*Found)) toolscache.ListWithContextFunc {
+func CheckedList(list toolscache.ListWithContextFunc, restored func(error)) toolscache.ListWithContextFunc {
 	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		answer, err := list(ctx, opts)
 		if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
@@ -82,9 +74,9 @@ func CheckedList(list toolscache.ListWithContextFunc, restored func(*Found)) too
 	}
 }
 
-// check returns a Found if the version of the store is lower than that of opts, and
+// check returns what was found if the version of the store is lower than that of opts, and
 // nil if it is not, opts has no version, or one of the versions is no number.
-func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWithContextFunc) (*Found, error) {
+func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWithContextFunc) (found, err error) {
 	if opts.ResourceVersion == "" || opts.ResourceVersion == "0" {
 		return nil, nil
 	}
@@ -100,7 +92,7 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 		return nil, err
 	}
 	if is := accessor.GetResourceVersion(); model.IsOlderVersion(is, opts.ResourceVersion) {
-		return &Found{Was: opts.ResourceVersion, Is: is}, nil
+		return fmt.Errorf("the API server is at resourceVersion %s and was at %s before: its store was restored from a backup", is, opts.ResourceVersion), nil
 	}
 	return nil, nil
 }
@@ -110,8 +102,8 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
-		restored := func(restore *Found) {
-			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", restore.Error())
+		restored := func(found error) {
+			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
 		}
 		checked := &toolscache.ListWatch{
 			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),

@@ -90,13 +90,13 @@ func TestAListThatIsRefusedForItsVersionFindsARestore(t *testing.T) {
 		{"the list is answered", nil, "10", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var found *Found
+			var found error
 			list := CheckedList(func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 				if opts.ResourceVersion != "" && c.refusal != nil {
 					return nil, c.refusal
 				}
 				return &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: c.store}}, nil
-			}, func(f *Found) { found = f })
+			}, func(f error) { found = f })
 			_, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"})
 			if !errors.Is(err, c.refusal) || (found != nil) != c.want {
 				t.Errorf("error %v, found %v; want the refusal as it is, and a restore: %v", err, found, c.want)
@@ -111,7 +111,7 @@ func TestAListWhoseVersionCannotBeComparedIsAskedForAgain(t *testing.T) {
 			return nil, tooLarge()
 		}
 		return nil, errForbidden
-	}, func(f *Found) { t.Errorf("found %v", f) })
+	}, func(f error) { t.Errorf("found %v", f) })
 	if _, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"}); !errors.Is(err, errForbidden) {
 		t.Errorf("error %v; want the one that an informer lists from its last version again for", err)
 	}

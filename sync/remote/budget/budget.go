@@ -183,10 +183,9 @@ func (f *Feed) event(h *holding, event watch.Event) *Exceeded {
 	case watch.Added, watch.Modified:
 		return f.add(h, event.Object)
 	case watch.Deleted:
-		if accessor, ok := event.Object.(metav1.Object); ok {
-			h.bytes -= int64(h.sizes[accessor.GetName()])
-			delete(h.sizes, accessor.GetName())
-		}
+		name := event.Object.(metav1.Object).GetName()
+		h.bytes -= int64(h.sizes[name])
+		delete(h.sizes, name)
 	}
 	return nil
 }
@@ -214,20 +213,16 @@ func (m *Member) others(f *Feed) (bytes int64, count int) {
 // add counts an object in h: the holding of f or one that is to replace it. An object that
 // exceeds a limit is not counted. It needs the mutex of member.
 func (f *Feed) add(h *holding, object runtime.Object) *Exceeded {
-	accessor, ok := object.(metav1.Object)
-	if !ok {
-		return nil
-	}
-	size, m := sizeOf(object), f.member
+	name, size, m := object.(metav1.Object).GetName(), sizeOf(object), f.member
 	bytes, count := m.others(f)
-	before, known := h.sizes[accessor.GetName()]
+	before, known := h.sizes[name]
 	switch {
 	case !known && count+len(h.sizes) >= f.limit:
 		return &Exceeded{fmt.Sprintf("%d %s", f.limit, f.kind)}
 	case bytes+h.bytes+size-int64(before) > m.limits.Bytes:
 		return &Exceeded{fmt.Sprintf("%d bytes in all objects", m.limits.Bytes)}
 	}
-	h.sizes[accessor.GetName()] = int32(min(size, 1<<31-1))
+	h.sizes[name] = int32(min(size, 1<<31-1))
 	h.bytes += size - int64(before)
 	return nil
 }

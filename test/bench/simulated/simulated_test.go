@@ -17,7 +17,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/budget"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // What a member publishes is read by the connection of an agent, and so is each change.
@@ -48,7 +47,7 @@ func TestAnAgentReadsASimulatedMember(t *testing.T) {
 		Hooks: remote.Hooks{
 			Export: func(*remote.Connection, types.NamespacedName) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
 			LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection) { t.Error("a record is not valid") },
-			Restored: func(*remote.Connection, *restoredetect.Found) { t.Error("versions go back") },
+			Restored: func(*remote.Connection, error) { t.Error("versions go back") },
 		},
 	})
 	if err != nil {
@@ -62,8 +61,8 @@ func TestAnAgentReadsASimulatedMember(t *testing.T) {
 		c.Wait()
 	})
 	await(t, "everything is read", func() bool { return c.Verified() && c.Reported() && server.Watches() == 8 })
-	if got := len(c.Keys()); got != exports || c.Problem() != (remote.Failure{}) {
-		t.Errorf("%d of %d exports are read: %v", got, exports, c.Problem())
+	if got := len(c.Keys()); got != exports || c.State().Problem != (remote.Failure{}) {
+		t.Errorf("%d of %d exports are read: %v", got, exports, c.State().Problem)
 	}
 	if report, found := c.Report(own); !found || !report.Imported {
 		t.Errorf("the report is %+v", report)
