@@ -59,7 +59,11 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 			if b.Prober == nil {
 				return cancel
 			}
-			return notify.Both(cancel, b.Prober.Subscribe(func(probed types.NamespacedName) { changed(notify.Change{From: notify.Derived, Key: probed}) }))
+			end := b.Prober.Subscribe(func(probed types.NamespacedName) { changed(notify.Change{From: notify.Derived, Key: probed}) })
+			return func() {
+				cancel()
+				end()
+			}
 		},
 	}
 	options := b.controllerOptions()

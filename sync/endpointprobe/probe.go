@@ -124,10 +124,8 @@ func (p *Prober) Subscribe(f func(types.NamespacedName)) (cancel func()) {
 	return p.changed.Subscribe(f)
 }
 
-// NeedLeaderElection is true: only the leader changes endpoints.
-func (p *Prober) NeedLeaderElection() bool { return true }
-
-// Start probes until ctx ends, and returns once no connection is being opened.
+// Start probes until ctx ends, and returns once no connection is being opened. A manager
+// calls it on the leader alone, which changes endpoints.
 func (p *Prober) Start(ctx context.Context) error {
 	begun := time.Now()
 	for {

@@ -117,9 +117,6 @@ func parseTier(text string) (tierSelector, error) {
 // Exist reports whether there are tiers.
 func (t Tiers) Exist() bool { return t.last != "" }
 
-// Limited reports whether the import uses no source outside of the selectors.
-func (t Tiers) Limited() bool { return t.last == tierNone }
-
 // Texts are the tiers in order, each as its value has it; none if there are no tiers.
 func (t Tiers) Texts() []string {
 	if !t.Exist() {

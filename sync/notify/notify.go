@@ -65,14 +65,6 @@ func (t *Topic[T]) Subscribe(subscriber func(T)) (cancel func()) {
 	}
 }
 
-// Both is a function that calls both, the first one first.
-func Both(first, second func()) func() {
-	return func() {
-		first()
-		second()
-	}
-}
-
 // Change is a key that may be different now, and who changed it. The zero Key is every key.
 type Change struct {
 	From Origin

@@ -115,14 +115,17 @@ func (o *order) catchUp() {
 	}
 }
 
-// add notes who makes an item dirty, before it is added to the workqueue.
-func (o *order) add(item reconcile.Request, origins ...Origin) {
+// add notes who makes an item dirty, before it is added to the workqueue. It reports whether
+// the item waits for a worker already.
+func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
+	o.see(item, origin)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.added[item] == nil {
 		o.added[item] = sets.New[Origin]()
 	}
-	o.added[item].Insert(origins...)
+	o.added[item].Insert(origin)
+	return o.waiting[item] != nil
 }
 
 // see notes when a user or a member changed an item that is or will be added.
@@ -137,25 +140,12 @@ func (o *order) see(item reconcile.Request, origin Origin) {
 	}
 }
 
-// settle is since when the changes waited that made an item dirty which is being
-// reconciled; zero if neither a user nor a member made one. They wait no longer, even if the
-// item is added again.
-func (o *order) settle(item reconcile.Request) (seen time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now := o.taken[item]; now != nil {
-		seen, now.seen = now.seen, time.Time{}
-	}
-	return seen
-}
-
 // addAgain notes that an item that is being reconciled will be added for the same origins.
 func (o *order) addAgain(item reconcile.Request) {
 	o.mu.Lock()
-	now := o.taken[item]
-	o.mu.Unlock()
-	if now != nil {
-		o.add(item, now.origins.UnsortedList()...)
+	defer o.mu.Unlock()
+	if now := o.taken[item]; now != nil {
+		o.added[item] = now.origins.Union(o.added[item])
 	}
 }
 
@@ -196,26 +186,6 @@ func (o *order) Len() int {
 	return 0
 }
 
-// usesMore is overShare for those who do not have mu.
-func (o *order) usesMore(origin Origin) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.overShare(origin)
-}
-
-// waits reports whether an item waits for a worker.
-func (o *order) waits(item reconcile.Request) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.waiting[item] != nil
-}
-
-func (o *order) unfinished() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.waiting) + len(o.taken)
-}
-
 // Pop implements workqueue.Queue. Something must wait. It takes what Len said that can be
 // taken, although the shares may be others by now.
 func (o *order) Pop() reconcile.Request {
@@ -228,16 +198,6 @@ func (o *order) Pop() reconcile.Request {
 	delete(o.waiting, item)
 	delete(o.seen, item)
 	return item
-}
-
-// pay has an origin pay for a part of the time that an item that is being reconciled takes.
-func (o *order) pay(item reconcile.Request, origin Origin, spent time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if now := o.taken[item]; now != nil {
-		now.paid += spent
-		o.charge(origin, time.Now(), spent)
-	}
 }
 
 // done ends the reconcile of an item. Those who made it dirty share what nobody paid. The
@@ -353,13 +313,12 @@ func (l *lane) usedAt(now time.Time) time.Duration {
 // for another one.
 func (l *lane) waits(waiting map[reconcile.Request]sets.Set[Origin], origin Origin) bool {
 	for len(l.items) > 0 && !waiting[l.items[0]].Has(origin) {
-		l.has.Delete(l.items[0])
-		l.items = l.items[1:]
+		l.pop()
 	}
 	return len(l.items) > 0
 }
 
-// pop takes the first item, which waits (see waits).
+// pop takes the first item.
 func (l *lane) pop() reconcile.Request {
 	item := l.items[0]
 	l.has.Delete(item)

@@ -99,9 +99,8 @@ func (q *Queue) Add(item reconcile.Request) { q.AddFrom(Own, item) }
 
 // AddFrom adds an item that one origin made dirty.
 func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
-	q.order.see(item, from)
-	q.order.add(item, from)
-	if (from == Derived || q.patient) && !q.order.waits(item) { // else it is reconciled later anyway
+	waits := q.order.add(item, from)
+	if (from == Derived || q.patient) && !waits { // else it is reconciled later anyway
 		q.TypedRateLimitingInterface.AddAfter(item, settle)
 		return
 	}
@@ -111,9 +110,11 @@ func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
 // Changed adds an item that one origin changed, at once or, if it changes often, soon.
 func (q *Queue) Changed(from Origin, item reconcile.Request) {
 	atOnce := q.atOnce
-	if q.order.usesMore(from) {
+	q.order.mu.Lock()
+	if q.order.overShare(from) {
 		atOnce = 1
 	}
+	q.order.mu.Unlock()
 	c := change{from, item}
 	q.mu.Lock()
 	seen := q.changes[c]
@@ -149,7 +150,11 @@ func (q *Queue) over(c change) {
 
 // Unfinished is how many items wait or are being reconciled. Len is zero if nothing that
 // waits may be taken now.
-func (q *Queue) Unfinished() int { return q.order.unfinished() }
+func (q *Queue) Unfinished() int {
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	return len(q.order.waiting) + len(q.order.taken)
+}
 
 // CaughtUp is closed once everything was reconciled that the first list of a Source had.
 func (q *Queue) CaughtUp() <-chan struct{} { return q.order.caughtUp }
@@ -157,13 +162,25 @@ func (q *Queue) CaughtUp() <-chan struct{} { return q.order.caughtUp }
 // Pay has an origin pay for a part of the time that an item that is being reconciled takes.
 // Those who made it dirty share the rest.
 func (q *Queue) Pay(item reconcile.Request, from Origin, spent time.Duration) {
-	q.order.pay(item, from, spent)
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	if now := q.order.taken[item]; now != nil {
+		now.paid += spent
+		q.order.charge(from, time.Now(), spent)
+	}
 }
 
 // Settle says that everything is done for the changes that made an item dirty which is being
 // reconciled. It returns when the first of them was seen that a user or a member made; zero if
-// none did.
-func (q *Queue) Settle(item reconcile.Request) (seen time.Time) { return q.order.settle(item) }
+// none did. They wait no longer, even if the item is added again.
+func (q *Queue) Settle(item reconcile.Request) (seen time.Time) {
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	if now := q.order.taken[item]; now != nil {
+		seen, now.seen = now.seen, time.Time{}
+	}
+	return seen
+}
 
 // AddAfter implements workqueue.TypedDelayingInterface.
 func (q *Queue) AddAfter(item reconcile.Request, after time.Duration) {

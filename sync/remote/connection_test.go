@@ -19,7 +19,6 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-
 )
 
 const token = "very-secret-token"
