@@ -141,10 +141,7 @@ func (s *namespaceCaches) List(ctx context.Context, list client.ObjectList, opts
 		if !from[namespace].synced.Load() || options.Namespace != "" && options.Namespace != namespace {
 			continue
 		}
-		part, ok := list.DeepCopyObject().(client.ObjectList)
-		if !ok {
-			return fmt.Errorf("%T is no list", list)
-		}
+		part := list.DeepCopyObject().(client.ObjectList)
 		if err := from[namespace].List(ctx, part, &options); err != nil {
 			return err
 		}

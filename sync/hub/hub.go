@@ -17,6 +17,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -113,13 +114,14 @@ func New(opts Options) (*Hub, error) {
 // discovery of the hub, and no discovery is repeated while it does not answer.
 func newMapper() apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
-	for _, kind := range []string{"ExportRecord", "ImportRecord", "NamespaceRecord", "MemberRecord"} {
-		mapper.Add(exchangev1alpha1.GroupVersion.WithKind(kind), apimeta.RESTScopeNamespace)
-		mapper.Add(exchangev1alpha1.GroupVersion.WithKind(kind+"List"), apimeta.RESTScopeNamespace)
+	record := exchangev1alpha1.GroupVersion.WithKind
+	for _, kind := range []schema.GroupVersionKind{
+		record("ExportRecord"), record("ImportRecord"), record("NamespaceRecord"), record("MemberRecord"),
+		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+	} {
+		mapper.Add(kind, apimeta.RESTScopeNamespace)
+		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), apimeta.RESTScopeNamespace)
 	}
-	mapper.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), apimeta.RESTScopeNamespace)
-	mapper.Add(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"), apimeta.RESTScopeNamespace)
-	mapper.Add(coordinationv1.SchemeGroupVersion.WithKind("Lease"), apimeta.RESTScopeNamespace)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), apimeta.RESTScopeRoot)
 	return mapper
 }

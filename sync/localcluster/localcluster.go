@@ -40,9 +40,6 @@ type Options struct {
 // patience is how long imports wait for what is known of this cluster.
 const patience = 30 * time.Second
 
-// errUnknown is that nothing is known after patience.
-var errUnknown = errors.New("they are still unknown; check that the agent can read Nodes and ServiceCIDRs")
-
 // discoveryRetry is how soon discovery is tried again after it failed.
 const discoveryRetry = time.Second
 
@@ -99,7 +96,8 @@ func (h *Watcher) Start(ctx context.Context) error {
 		if h.now.Load() != nil {
 			return
 		}
-		ctrl.Log.WithName("localcluster").Error(errUnknown, "starting without the properties of this cluster")
+		ctrl.Log.WithName("localcluster").Error(errors.New("they are still unknown; check that the agent can read Nodes and ServiceCIDRs"),
+			"starting without the properties of this cluster")
 		h.ready()
 	})
 	defer late.Stop()
