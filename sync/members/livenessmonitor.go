@@ -44,16 +44,14 @@ func (s *Set) tick() {
 	// A process that was stopped, or got no CPU time, could not see a renewal.
 	gap := now.Sub(s.lastTick)
 	s.lastTick = now
-	var ids []model.ClusterID
-	for id, m := range s.members {
+	for _, m := range s.members {
 		if gap > s.opts.LostAfter/4 {
 			m.heartbeat.tracker.Skip(gap)
 		}
-		ids = append(ids, id)
 	}
 	s.mu.Unlock()
-	for _, id := range ids {
-		s.update(id, func() model.MemberChanged { return s.checkHeartbeat(s.members[id], now) })
+	for _, member := range s.Members() {
+		s.update(member.ID, func() model.MemberChanged { return s.checkHeartbeat(s.members[member.ID], now) })
 	}
 	s.probe(now)
 }
@@ -156,7 +154,7 @@ func (s *Set) reconnect(m *member, now time.Time) {
 	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < 3*s.opts.LostAfter) {
 		return
 	}
-	if err := s.dial(m, dead.Config(), connection{again: true}); err != nil {
+	if err := s.dial(m, dead.Config(), true); err != nil {
 		s.opts.Log.Error(err, "peer not reconnected", "peer", m.id)
 		return
 	}

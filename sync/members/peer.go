@@ -52,7 +52,8 @@ type claim struct {
 	// config is nil if the Peer or its kubeconfig is refused.
 	config  *rest.Config
 	refused remote.Failure
-	// ignored is a part of the Peer without effect.
+	// ignored is a part of the Peer without effect: an accepted namespace into which nothing
+	// is imported all the same.
 	ignored  remote.Failure
 	accepted accepted
 	digest   [sha256.Size]byte // of the kubeconfig
@@ -136,7 +137,12 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 	if out.refused.Reason != "" {
 		out.refused.Message = "Peer " + peer.Name + ", " + out.refused.Message + "; what was imported from cluster " + peer.Name + " is kept meanwhile"
 	}
-	out.ignored = o.reserved(peer)
+	for _, name := range out.accepted.namespaces {
+		if exchange.ReservedNamespace(name) || name == o.Namespace {
+			out.ignored = because(model.ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; remedy: remove it", peer.Name, model.Quote(name))
+			break
+		}
+	}
 	return out
 }
 
@@ -160,19 +166,6 @@ func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem string
 	}
 	out.known = true
 	return out, ""
-}
-
-// reserved names an accepted namespace into which nothing is imported all the same.
-func (o *Options) reserved(peer *exchangev1alpha1.Peer) remote.Failure {
-	if peer.Spec.AcceptedNamespaces == nil {
-		return remote.Failure{}
-	}
-	for _, name := range *peer.Spec.AcceptedNamespaces {
-		if exchange.ReservedNamespace(name) || name == o.Namespace {
-			return because(model.ReasonNamespaceReserved, "Peer %s, spec.acceptedNamespaces: %s is reserved, and nothing is imported into it; remedy: remove it", peer.Name, model.Quote(name))
-		}
-	}
-	return remote.Failure{}
 }
 
 // misnamed is why a Peer can be that of no other cluster; the zero value if it can.

@@ -5,11 +5,10 @@ package members
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
@@ -74,21 +73,16 @@ func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out
 		}
 		out = append(out, clean)
 	}
-	problems = slices.Concat(dropped.Problems(m.ID, filter), moreSlices(m.ID, key, more))
+	problems = dropped.Problems(m.ID, filter)
+	if more > 0 {
+		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: fmt.Sprintf(
+			"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export; remedy: export it by several Services",
+			m.ID, more, key, exchange.MaxSliceNames)})
+	}
 	if problem := m.from.State().Problem; problem.Reason == model.ReasonLimitExceeded { // not everything was read
 		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: problem.Message})
 	}
 	return out, problems
-}
-
-// moreSlices is the problem that a peer publishes more slices of an export than are read.
-func moreSlices(cluster model.ClusterID, key types.NamespacedName, more int) []model.Problem {
-	if more == 0 {
-		return nil
-	}
-	return []model.Problem{{Reason: model.ReasonLimitExceeded, Cluster: cluster, Message: fmt.Sprintf(
-		"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export; remedy: export it by several Services",
-		cluster, more, key, exchange.MaxSliceNames)}}
 }
 
 // Reports are the reports of the synced peers on importing this cluster's export
@@ -125,14 +119,11 @@ func (m *snapshot) namespace(name string) model.MemberNamespace {
 
 // Keys lists what every synced peer publishes a record of, each once, in no order.
 func (s *Set) Keys() []types.NamespacedName {
-	keys := map[types.NamespacedName]struct{}{}
+	keys := sets.New[types.NamespacedName]()
 	for _, r := range s.view.Load().members {
-		if r.from == nil {
-			continue
-		}
-		for _, key := range r.from.Keys() {
-			keys[key] = struct{}{}
+		if r.from != nil {
+			keys.Insert(r.from.Keys()...)
 		}
 	}
-	return slices.Collect(maps.Keys(keys))
+	return keys.UnsortedList()
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -50,7 +51,12 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 	changed = append(changed, s.drop(present)...)
 	slices.Sort(next.removed)
 	slices.Sort(next.peers)
-	changed = append(changed, s.setRest(next)...)
+	before := s.view.Load()
+	changed = append(changed, sets.New(before.removed...).SymmetricDifference(sets.New(next.removed...)).UnsortedList()...)
+	if before.ownID != next.ownID {
+		changed = append(changed, s.opts.Self)
+	}
+	s.view.Store(&next)
 	s.updateView()
 	s.mu.Unlock()
 	slices.Sort(changed)
@@ -61,23 +67,6 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		s.statuses.Publish(name)
 	}
 	s.once.Do(func() { close(s.listed) })
-}
-
-// setRest replaces what the view has besides members, and returns the clusters that are
-// removed, or no longer are, and this cluster if OwnIDClaim changed. It needs mu.
-func (s *Set) setRest(next view) (changed []model.ClusterID) {
-	before := s.view.Load()
-	for _, id := range slices.Concat(before.removed, next.removed) {
-		if slices.Contains(before.removed, id) != slices.Contains(next.removed, id) {
-			changed = append(changed, id)
-		}
-	}
-	if before.ownID != next.ownID {
-		changed = append(changed, s.opts.Self)
-	}
-	next.members = before.members
-	s.view.Store(&next)
-	return changed
 }
 
 // useClaim makes c what the member is known by, and reports whether that changes the
@@ -100,7 +89,7 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 		m.probes = probes{}
 	}
 	if c.config != nil { // the present connection stays until the new one is synced
-		if err := s.dial(m, c.config, connection{}); err != nil {
+		if err := s.dial(m, c.config, false); err != nil {
 			m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
 		} else {
 			s.opts.Log.Info("connecting to peer", "peer", id)
@@ -132,9 +121,9 @@ func (s *Set) disconnect(m *member) {
 	m.active, m.next = nil, nil
 }
 
-// dial makes a connection that replaces the one in use once it is synced; as
-// says what it is made for.
-func (s *Set) dial(m *member, config *rest.Config, as connection) error {
+// dial makes a connection that replaces the one in use once it is synced; again says that
+// this one is dead.
+func (s *Set) dial(m *member, config *rest.Config, again bool) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.claim.peer.Spec.ClusterUID, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
@@ -153,8 +142,7 @@ func (s *Set) dial(m *member, config *rest.Config, as connection) error {
 		return err
 	}
 	s.retire(m.next)
-	as.Connection, as.dialed = next, s.opts.Clock.Now()
-	m.next = &as
+	m.next = &connection{next, s.opts.Clock.Now(), again}
 	return nil
 }
 

@@ -32,9 +32,6 @@ const (
 	ReasonStoreRestored = "StoreRestored"
 )
 
-// maxMessage bounds the message of a condition, in bytes, as that of an event is.
-const maxMessage = model.MaxEventNote
-
 // observed is what is known of a peer, from which its status follows.
 type observed struct {
 	// refused is what of the Peer, its Secret or its cluster is not used.
@@ -216,7 +213,7 @@ func (b builder) set(typ string, problem remote.Failure, otherwise string) bool 
 }
 
 func (b builder) put(c metav1.Condition) bool {
-	c.Message, c.ObservedGeneration, c.LastTransitionTime = model.Bound(c.Message, maxMessage), b.peer.Generation, b.now.Rfc3339Copy()
+	c.Message, c.ObservedGeneration, c.LastTransitionTime = model.Bound(c.Message, model.MaxEventNote), b.peer.Generation, b.now.Rfc3339Copy()
 	before := meta.FindStatusCondition(*b.conditions, c.Type)
 	changed := before == nil || before.Status != c.Status || before.Reason != c.Reason
 	meta.SetStatusCondition(b.conditions, c)

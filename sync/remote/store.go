@@ -18,6 +18,7 @@ type handler struct {
 
 // A feed is the store of its reflector. An informer would do the same, with as many objects
 // in its queues and four more goroutines: that counts with eight feeds for each of many peers.
+// All objects of a feed have keys, so store returns no error.
 
 // Add implements toolscache.ReflectorStore.
 func (f *feed) Add(obj any) error { return f.Update(obj) }
@@ -28,13 +29,8 @@ func (f *feed) Update(obj any) error {
 	if err != nil {
 		return err
 	}
-	before, known, err := f.store.Get(now)
-	if err != nil {
-		return err
-	}
-	if err := f.store.Update(now); err != nil {
-		return err
-	}
+	before, known, _ := f.store.Get(now)
+	_ = f.store.Update(now)
 	switch {
 	case !known:
 		f.handler.changed(now, now)
@@ -47,14 +43,10 @@ func (f *feed) Update(obj any) error {
 
 // Delete implements toolscache.ReflectorStore.
 func (f *feed) Delete(obj any) error {
-	before, known, err := f.store.Get(obj)
-	if err != nil || !known {
-		return err
+	if before, known, _ := f.store.Get(obj); known {
+		_ = f.store.Delete(before)
+		f.handler.removed(before)
 	}
-	if err := f.store.Delete(before); err != nil {
-		return err
-	}
-	f.handler.removed(before)
 	return nil
 }
 
@@ -69,9 +61,7 @@ func (f *feed) Replace(list []any, _ string) error {
 		gone.Delete(key)
 	}
 	for key := range gone {
-		if err := f.Delete(toolscache.ExplicitKey(key)); err != nil {
-			return err
-		}
+		_ = f.Delete(toolscache.ExplicitKey(key))
 	}
 	if !f.listed.Swap(true) {
 		f.connection.refresh()

@@ -50,28 +50,25 @@ const (
 	MaxSlices = 40_000
 	// MaxOthers: one report for each of 10,000 exports of this cluster, and as many again.
 	MaxOthers = 20_000
-	// maxBytes: 10,000 records of 1.1 kB and slices of 1.2 kB, in two namespaces, and 10,000 reports
-	// of 1 kB are 56 MB. Of 100 members that share these exports, each has 0.4 MB.
-	maxBytes = 64 << 20
-	// maxResponseBytes: lists are read in pages of at most 250 records or 100 slices, so an
-	// average object may have 32 kB or 80 kB: a slice of 500 endpoints.
-	maxResponseBytes = 8 << 20
-	// maxEventBytes: etcd stores objects of at most 1.5 MB, which as JSON are at most twice as
-	// long. Eight watches of a member may each hold an event that is not complete.
-	maxEventBytes = 4 << 20
-	// bytesPerSecond: 1,600 changes a second of slices of 100 endpoints. 50 a second in 100
-	// members, one of which may make all, are 60 kB for slices of ten.
-	bytesPerSecond = 8 << 20
-	// burstBytes: everything that a member may have.
-	burstBytes = maxBytes
 )
 
 // SetDefaults replaces zero fields.
 func (l *Limits) SetDefaults() {
 	l.Exports, l.Slices, l.Others = cmp.Or(l.Exports, MaxExports), cmp.Or(l.Slices, MaxSlices), cmp.Or(l.Others, MaxOthers)
-	l.Bytes = cmp.Or(l.Bytes, maxBytes)
-	l.ResponseBytes, l.EventBytes = cmp.Or(l.ResponseBytes, maxResponseBytes), cmp.Or(l.EventBytes, maxEventBytes)
-	l.BytesPerSecond, l.BurstBytes = cmp.Or(l.BytesPerSecond, bytesPerSecond), cmp.Or(l.BurstBytes, burstBytes)
+	// 10,000 records of 1.1 kB and slices of 1.2 kB, in two namespaces, and 10,000 reports
+	// of 1 kB are 56 MB. Of 100 members that share these exports, each has 0.4 MB.
+	l.Bytes = cmp.Or(l.Bytes, 64<<20)
+	// Lists are read in pages of at most 250 records or 100 slices, so an average object may
+	// have 32 kB or 80 kB: a slice of 500 endpoints.
+	l.ResponseBytes = cmp.Or(l.ResponseBytes, 8<<20)
+	// etcd stores objects of at most 1.5 MB, which as JSON are at most twice as long. Eight
+	// watches of a member may each hold an event that is not complete.
+	l.EventBytes = cmp.Or(l.EventBytes, 4<<20)
+	// 1,600 changes a second of slices of 100 endpoints. 50 a second in 100 members, one of
+	// which may make all, are 60 kB for slices of ten.
+	l.BytesPerSecond = cmp.Or(l.BytesPerSecond, 8<<20)
+	// Everything that a member may have.
+	l.BurstBytes = cmp.Or(l.BurstBytes, 64<<20)
 }
 
 // Exceeded is a limit that was exceeded.
