@@ -134,16 +134,16 @@ func Withdrawals(cluster model.ClusterID, records ...*exchangev1alpha1.ExportRec
 
 // Refusal returns what to report to cluster if FromRecord refuses record. Of the
 // record it holds only the UID, because it is published in an object of this
-// cluster. It is false if record is valid, or does not name its export.
-func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) (model.Refusal, bool) {
-	if record.Spec.Withdrawn {
-		return model.Refusal{}, false
+// cluster. It is nil if record is valid, does not name its export, or is nil.
+func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) *model.Refusal {
+	if record == nil || record.Spec.Withdrawn || !isIdentified(record) {
+		return nil
 	}
 	problem := checkRecord(record)
-	if !problem.found() || !isIdentified(record) {
-		return model.Refusal{}, false
+	if !problem.found() {
+		return nil
 	}
-	return model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: problem.field}, true
+	return &model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: problem.field}
 }
 
 func targets(in []exchangev1alpha1.Target) []model.Target {

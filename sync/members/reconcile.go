@@ -151,15 +151,11 @@ func (s *Set) closeConnections(ctx context.Context) error {
 	<-ctx.Done()
 	s.cancel()
 	s.mu.Lock()
-	var waiting []*connection
 	for _, m := range s.members {
-		waiting = append(waiting, m.connections()...)
+		s.retire(m.active)
+		s.retire(m.next)
 	}
 	s.mu.Unlock()
-	for _, l := range waiting {
-		l.Stop()
-		l.Wait()
-	}
 	s.ending.Wait()
 	return nil
 }

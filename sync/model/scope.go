@@ -143,13 +143,7 @@ func (s Scope) Intersect(other Scope) Scope {
 	case other.all:
 		return s
 	}
-	var both []ClusterID
-	for _, id := range s.clusters {
-		if other.Contains(id) {
-			both = append(both, id)
-		}
-	}
-	return Scope{clusters: both}
+	return Scope{clusters: slices.DeleteFunc(s.Clusters(), func(id ClusterID) bool { return !other.Contains(id) })}
 }
 
 // String is "every cluster", or the ids joined by commas.

@@ -33,14 +33,7 @@ func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
 // Refusal is why what the peer exports as key is not read; nil if it is, or if there is
 // nothing.
 func (c *Connection) Refusal(key types.NamespacedName) *model.Refusal {
-	record := c.record(key)
-	if record == nil {
-		return nil
-	}
-	if refusal, refused := exchange.Refusal(c.opts.ID, record); refused {
-		return &refusal
-	}
-	return nil
+	return exchange.Refusal(c.opts.ID, c.record(key))
 }
 
 // record is the one that counts for key; nil if there is none.
