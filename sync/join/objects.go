@@ -49,18 +49,11 @@ var (
 
 const managedByLabel = "app.kubernetes.io/managed-by"
 
-// ClusterObjects are the objects of one cluster.
-type ClusterObjects struct {
-	// Cluster is the member's id, or HubID.
-	Cluster model.ClusterID
-	Objects []client.Object
-}
-
 // Objects is everything but credentials and Peers that members need so that each can read
-// what the others export to it: in each of them, or all in the hub if there is one. It
-// needs no access. Write applies the same objects; an administrator may keep them in
-// Git instead.
-func Objects(hub *Cluster, members ...Cluster) (all []ClusterObjects, err error) {
+// what the others export to it: for each of them in their order, or all for the hub if there
+// is one. It needs no access. Write applies the same objects; an administrator may keep them
+// in Git instead.
+func Objects(hub *Cluster, members ...Cluster) (all [][]client.Object, err error) {
 	if hub, members, err = checked(hub, members); err != nil {
 		return nil, err
 	}
@@ -69,14 +62,14 @@ func Objects(hub *Cluster, members ...Cluster) (all []ClusterObjects, err error)
 	}
 	if hub != nil {
 		objects, err := exchanges(*hub, members, members)
-		return []ClusterObjects{{HubID, objects}}, err
+		return [][]client.Object{objects}, err
 	}
 	for _, m := range members {
 		objects, err := exchanges(m, []Cluster{m}, members)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, ClusterObjects{m.ID, objects})
+		all = append(all, objects)
 	}
 	return all, nil
 }

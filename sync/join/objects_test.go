@@ -30,7 +30,7 @@ func TestObjectsAreExactlyThese(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got bytes.Buffer
-	for _, object := range all[0].Objects {
+	for _, object := range all[0] {
 		u := (&member{client: withObjects(t)}).toApply(object)
 		text, err := yaml.Marshal(u.Object)
 		if err != nil {
@@ -80,7 +80,7 @@ func TestEveryGrantIsNarrow(t *testing.T) {
 			t.Fatal(err)
 		}
 		exchanges := []string{model.ExchangeNamespace(local), model.ScopedExchangeNamespace(local, peer)}
-		for _, object := range all[0].Objects {
+		for _, object := range all[0] {
 			if problems := validation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 || len(object.GetName()) > 63 {
 				t.Errorf("%T has the name %q: %v", object, object.GetName(), problems)
 			}
@@ -172,7 +172,7 @@ func TestInTheHubNobodyWritesWhatIsAnothers(t *testing.T) {
 			t.Fatal(err)
 		}
 		writers, readers := map[string][]string{}, map[string][]string{}
-		for _, object := range all[0].Objects {
+		for _, object := range all[0] {
 			if problems := validation.IsDNS1123Subdomain(object.GetName()); len(problems) > 0 || len(object.GetName()) > 63 {
 				t.Errorf("%T has the name %q: %v", object, object.GetName(), problems)
 			}

@@ -71,22 +71,22 @@ func (p *Prepared) open(hub *Cluster, members []Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range members {
+	for i, c := range members {
 		m, err := open(c, p.opts)
 		if err != nil {
 			return err
 		}
+		if hub == nil {
+			m.exchange = exchanges[i]
+		}
 		p.members = append(p.members, m)
 	}
 	if hub != nil {
-		if p.hub, err = open(*hub, p.opts); err != nil {
-			return err
+		if p.hub, err = open(*hub, p.opts); err == nil {
+			p.hub.exchange = exchanges[0]
 		}
 	}
-	for _, of := range exchanges {
-		p.find(of.Cluster).exchange = of.Objects
-	}
-	return nil
+	return err
 }
 
 // identify refuses two ways to one cluster, which would make it its own peer.

@@ -142,7 +142,7 @@ func (c *crowd) makeExchange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	objects := slices.DeleteFunc(slices.Clone(all[0].Objects), c.isOfOthers) // those of the member are the first
+	objects := slices.DeleteFunc(slices.Clone(all[0]), c.isOfOthers) // those of the member are the first
 	namespaces := slices.IndexFunc(objects, func(o client.Object) bool { _, is := o.(*corev1.Namespace); return !is })
 	create := func(objects []client.Object) error {
 		return c.each(ctx, 0, len(objects), "objects of the exchange", func(ctx context.Context, n int) error {

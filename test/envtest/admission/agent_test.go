@@ -124,7 +124,7 @@ func joined(ctx context.Context, id model.ClusterID, annotations map[string]stri
 	objects, err := join.Objects(nil, join.Cluster{ID: "a", Set: "set"}, join.Cluster{ID: id, Set: "set"})
 	Expect(err).NotTo(HaveOccurred())
 	name := model.PeerName(id)
-	for _, o := range objects[0].Objects {
+	for _, o := range objects[0] {
 		if account, is := o.(*corev1.ServiceAccount); is {
 			account.Annotations = annotations
 		}

@@ -31,7 +31,7 @@ func read(ctx context.Context, m *clusterset.Member, id model.ClusterID, other *
 	GinkgoHelper()
 	objects, err := join.Objects(nil, other.As(id), m.As(model.ClusterID(m.ID())))
 	Expect(err).NotTo(HaveOccurred())
-	for _, o := range objects[0].Objects {
+	for _, o := range objects[0] {
 		Expect(client.IgnoreAlreadyExists(other.Client.Create(ctx, o))).To(Succeed(), "create %T %s", o, o.GetName())
 	}
 	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")

@@ -161,7 +161,7 @@ var _ = Describe("a cluster", func() {
 
 		third, err := join.Objects(nil, side(b), join.Cluster{ID: "c", Set: clusterset})
 		Expect(err).NotTo(HaveOccurred())
-		for _, o := range third[0].Objects {
+		for _, o := range third[0] {
 			Expect(client.IgnoreAlreadyExists(b.client.Create(ctx(), o))).To(Succeed())
 		}
 		for peer, may := range map[string]bool{"peer-a": true, "peer-c": false} {
