@@ -66,7 +66,7 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	}
 	for _, e := range ends {
 		local, shared := e.holder.Cluster, model.ExchangeNamespace(e.holder.ID)
-		err := e.holder.removeAll(ctx, grants(local, e.peer, []string{shared}, []string{model.ScopedExchangeNamespace(local.ID, e.peer)}))
+		err := e.holder.remove(ctx, grants(local, e.peer, []string{shared}, []string{model.ScopedExchangeNamespace(local.ID, e.peer)})...)
 		if err == nil {
 			err = e.holder.removeShared(ctx, e.peer)
 		}
@@ -90,7 +90,7 @@ func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts 
 		if err != nil || m == nil {
 			return err
 		}
-		return m.named(m.removeAll(ctx, objects))
+		return m.named(m.remove(ctx, objects...))
 	}
 	if err := removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)); err != nil {
 		return err

@@ -202,15 +202,11 @@ func (m *member) toApply(object client.Object) *unstructured.Unstructured {
 	return u
 }
 
-// remove deletes object if a join made it and it is still the same one.
-func (m *member) remove(ctx context.Context, object client.Object) error {
+// remove deletes each of the objects that a join made and that is still the same one.
+func (m *member) remove(ctx context.Context, objects ...client.Object) error {
 	isOurs := func(found metav1.Object) bool { return model.AppliedBy(found, FieldOwner, "") }
-	return m.removeIf(ctx, object, isOurs, "it was not made by a join")
-}
-
-func (m *member) removeAll(ctx context.Context, objects []client.Object) error {
 	for _, object := range objects {
-		if err := m.remove(ctx, object); err != nil {
+		if err := m.removeIf(ctx, object, isOurs, "it was not made by a join"); err != nil {
 			return err
 		}
 	}

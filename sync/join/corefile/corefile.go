@@ -122,12 +122,12 @@ func read(text string) (f file, err error) {
 	return file{parsed}, err
 }
 
-// plugins are all of a name that get queries for the zone.
-func (f file) plugins(name string) (found []*corefile.Plugin) {
+// plugins are all plugins kubernetes that get queries for the zone.
+func (f file) plugins() (found []*corefile.Plugin) {
 	for _, server := range f.Servers {
 		if slices.ContainsFunc(server.DomPorts, covers) {
 			for _, plugin := range server.Plugins {
-				if plugin.Name == name {
+				if plugin.Name == pluginName {
 					found = append(found, plugin)
 				}
 			}
@@ -138,7 +138,7 @@ func (f file) plugins(name string) (found []*corefile.Plugin) {
 
 // served is true if some server block has the zone and the option.
 func (f file) served() bool {
-	return slices.ContainsFunc(f.plugins(pluginName), func(plugin *corefile.Plugin) bool {
+	return slices.ContainsFunc(f.plugins(), func(plugin *corefile.Plugin) bool {
 		return slices.ContainsFunc(plugin.Args, isZone) && slices.ContainsFunc(plugin.Options, func(option *corefile.Option) bool {
 			return option.Name == optionName && slices.ContainsFunc(option.Args, isZone)
 		})
@@ -159,7 +159,7 @@ func (f file) domain(text string) (string, *corefile.Plugin, error) {
 			begins = append(begins, line)
 		}
 	}
-	found := f.plugins(pluginName)
+	found := f.plugins()
 	if len(found) != 1 || len(begins) != 1 {
 		return "", nil, fmt.Errorf("expected plugin %s once, in a server block for the root zone \".\", and on a line of its own; %s", pluginName, byHand)
 	}
