@@ -23,14 +23,14 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 	if err != nil {
 		return nil, err
 	}
-	served, zone := f.zone(target.Context)
+	served, zone := f.zone()
 	add := func(severity finding.Severity, object, reason, message, fix, section string) {
 		all = append(all, finding.Finding{Severity: severity, Object: object, Reason: reason, Message: message, Fix: fix,
 			Docs: finding.Docs("coredns.md#" + section)})
 	}
 	const deployment, enable = "Deployment kube-system/coredns", "kubectl comity coredns enable "
 	if f.deployment != nil {
-		switch why, fix := f.outdated(target.Context, ""); {
+		switch why, fix := f.outdated(""); {
 		case fix != "":
 			add(finding.Error, deployment, "VersionTooOld", why, fix, "which-version")
 		case why != "" && !served:
@@ -41,7 +41,7 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 	if !installed {
 		severity, zone.Severity = finding.Warning, finding.Warning
 	}
-	if !served && (installed || f.refusal(target.Context) != "") {
+	if !served && (installed || f.refusal() != "") {
 		all = append(all, zone)
 	}
 	if installed && f.deployment != nil {
@@ -55,16 +55,16 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 				enable+target.Context, "two-things-in-every-recipe")
 		}
 	}
-	if why, fix := f.nodeLocalProblem(target.Context); why != "" {
+	if why, fix := f.nodeLocalProblem(); why != "" {
 		add(severity, "ConfigMap kube-system/node-local-dns", "ZoneNotForwarded", why, fix, "nodelocal-dnscache")
 	}
 	return all, nil
 }
 
 // zone says whether the configuration has the zone, and what to do if it has not.
-func (f found) zone(contextName string) (served bool, problem finding.Finding) {
+func (f found) zone() (served bool, problem finding.Finding) {
 	problem = finding.Finding{Severity: finding.Error, Object: "ConfigMap kube-system/coredns", Reason: "ZoneMissing", Docs: finding.Docs("coredns.md#two-things-in-every-recipe")}
-	if why := f.refusal(contextName); why != "" {
+	if why := f.refusal(); why != "" {
 		has := func(config *corev1.ConfigMap) bool {
 			return config != nil && strings.Contains(strings.Join(slices.Collect(maps.Values(config.Data)), "\n"), corefile.Zone)
 		}
@@ -78,9 +78,9 @@ func (f found) zone(contextName string) (served bool, problem finding.Finding) {
 	text := f.config.Data[configKey]
 	changed, err := corefile.Enable(text)
 	if err != nil {
-		problem.Message, problem.Fix = "key Corefile: "+err.Error(), "kubectl --context "+contextName+" -n kube-system edit configmap coredns"
+		problem.Message, problem.Fix = "key Corefile: "+err.Error(), "kubectl --context "+f.context+" -n kube-system edit configmap coredns"
 		return false, problem
 	}
-	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", "kubectl comity coredns enable "+contextName
+	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", "kubectl comity coredns enable "+f.context
 	return changed == text, problem
 }

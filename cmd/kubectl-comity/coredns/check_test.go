@@ -36,7 +36,7 @@ func TestWhetherTheZoneIsServedIsReadWhereItsOwnerKeepsIt(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := corednsOf("registry.k8s.io/coredns/coredns:v1.12.4", plain)
 			test.set(&f)
-			served, problem := f.zone("prod")
+			served, problem := f.zone()
 			if served != test.served {
 				t.Errorf("served: %v", served)
 			}

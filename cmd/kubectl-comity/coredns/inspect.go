@@ -31,6 +31,8 @@ const namespace = metav1.NamespaceSystem
 
 // found is what a cluster has of CoreDNS. Absent objects are nil.
 type found struct {
+	// context is the one that leads to the cluster.
+	context    string
 	config     *corev1.ConfigMap
 	deployment *appsv1.Deployment
 	// custom is ConfigMap coredns-custom, which a provider's Corefile includes, and stubs is
@@ -63,7 +65,7 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 		}
 		return nil
 	}
-	f := found{config: configMap("coredns"), custom: configMap("coredns-custom"), stubs: configMap("kube-dns")}
+	f := found{context: target.Context, config: configMap("coredns"), custom: configMap("coredns-custom"), stubs: configMap("kube-dns")}
 	if d := (&appsv1.Deployment{}); exists("coredns", d) {
 		f.deployment = d
 	}
@@ -128,7 +130,7 @@ var customImport = regexp.MustCompile(`(?m)^\s*import\s+\S*custom\S*`)
 
 // refusal says why this CoreDNS is not to be changed here: to whom it belongs, and where
 // that takes a server block; empty if it may be changed.
-func (f found) refusal(contextName string) (why string) {
+func (f found) refusal() (why string) {
 	switch {
 	case f.deployment == nil && f.kubeDNS:
 		why = "kube-dns (as on GKE) cannot serve the zone; run a CoreDNS of your own, name its address for " +
@@ -137,7 +139,7 @@ func (f found) refusal(contextName string) (why string) {
 		why = "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
 	case f.custom != nil || customImport.MatchString(f.config.Data[configKey]):
 		why = f.provider() + " owns the Corefile; add the key clusterset.server to ConfigMap kube-system/coredns-custom, restart CoreDNS (kubectl --context " +
-			contextName + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
+			f.context + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
 	case model.AppliedBy(f.config, "eks", ""):
 		why = "Amazon EKS owns the Corefile; give the add-on coredns (aws eks update-addon --configuration-values) a \"corefile\" with"
 	case f.config.Labels["addon.kops.k8s.io/name"] != "":
@@ -167,8 +169,8 @@ func (f found) account() string {
 var tag = regexp.MustCompile(`(?:^|:)v?(\d+\.\d+\.\d+)[^/:]*(?:@.*)?$`)
 
 // checkVersion says why CoreDNS is too old, or has nothing to serve; given is the user's own word, or empty.
-func (f found) checkVersion(contextName, given string) error {
-	why, fix := f.outdated(contextName, given)
+func (f found) checkVersion(given string) error {
+	why, fix := f.outdated(given)
 	switch {
 	case fix != "":
 		return fmt.Errorf("%s; set a newer image first: %s", why, fix)
@@ -182,7 +184,7 @@ func (f found) checkVersion(contextName, given string) error {
 
 // outdated says why this version of CoreDNS cannot serve the zone, and the command that sets
 // a newer one; without a command, the version is not known.
-func (f found) outdated(contextName, given string) (why, fix string) {
+func (f found) outdated(given string) (why, fix string) {
 	containers := f.deployment.Spec.Template.Spec.Containers
 	c := containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "coredns" }))]
 	match := tag.FindStringSubmatch(cmp.Or(given, c.Image))
@@ -191,7 +193,7 @@ func (f found) outdated(contextName, given string) (why, fix string) {
 	}
 	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
 		return fmt.Sprintf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer", parsed, c.Image, corefile.Zone, minimum),
-			fmt.Sprintf("kubectl --context %s -n kube-system set image deployment/coredns %s=%s", contextName, c.Name, newer)
+			fmt.Sprintf("kubectl --context %s -n kube-system set image deployment/coredns %s=%s", f.context, c.Name, newer)
 	}
 	return "", ""
 }

@@ -15,7 +15,7 @@ import (
 func corednsOf(image, corefile string) found {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "coredns"}}
 	d.Spec.Template.Spec = corev1.PodSpec{ServiceAccountName: "coredns", Containers: []corev1.Container{{Name: "coredns", Image: image}}}
-	return found{config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsServed: true}
+	return found{context: "prod", config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsServed: true}
 }
 
 func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := corednsOf("registry.k8s.io/coredns/coredns:v1.12.4", plain)
 			test.set(&f)
-			got := f.refusal("prod")
+			got := f.refusal()
 			if (got == "") != (len(test.want) == 0) {
 				t.Errorf("refusal %q", got)
 			}
@@ -72,7 +72,7 @@ func TestCheckVersion(t *testing.T) {
 		{"coredns:latest", "1.12.4", ""},
 		{"coredns:latest", "v1.9.3", "CoreDNS is 1.9.3"},
 	} {
-		err := corednsOf(test.image, "").checkVersion("prod", test.given)
+		err := corednsOf(test.image, "").checkVersion(test.given)
 		if (err == nil) != (test.want == "") {
 			t.Errorf("%s: %v", test.image, err)
 		}

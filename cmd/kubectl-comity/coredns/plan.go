@@ -47,13 +47,13 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if err != nil {
 		return nil, err
 	}
-	if reason := f.refusal(target.Context); reason != "" {
+	if reason := f.refusal(); reason != "" {
 		return nil, target.Errorf("nothing is changed: %s", reason)
 	}
 	p := &plan{Context: target.Context, DryRun: o.dryRun, target: target, found: f, before: f.config.Data[configKey]}
 	change := corefile.Disable
 	if o.enable {
-		if err := f.checkVersion(target.Context, o.version); err != nil {
+		if err := f.checkVersion(o.version); err != nil {
 			return nil, target.Errorf("nothing is changed: %w", err)
 		}
 		change = corefile.Enable
@@ -80,20 +80,20 @@ func (p *plan) warn() {
 	if release := p.found.config.Annotations["meta.helm.sh/release-name"]; release != "" {
 		warn("the Corefile belongs to the Helm release " + release + ", whose next upgrade takes the change back; make it in the values of that release too")
 	}
-	if why, fix := p.found.nodeLocalProblem(p.target.Context); why != "" {
+	if why, fix := p.found.nodeLocalProblem(); why != "" {
 		warn(why + "; " + fix)
 	}
 }
 
 // nodeLocalProblem says what NodeLocal DNSCache lacks, and what to do; empty if it does not run or lacks nothing.
-func (f found) nodeLocalProblem(contextName string) (why, fix string) {
+func (f found) nodeLocalProblem() (why, fix string) {
 	if !f.nodeLocalRuns {
 		return "", ""
 	}
 	if block := corefile.NodeLocal(f.nodeLocal); block != "" {
 		return "NodeLocal DNSCache runs and sends queries for " + corefile.Zone + " elsewhere",
 			"add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context " +
-				contextName + " -n kube-system rollout restart daemonset/node-local-dns):\n" + indented(block)
+				f.context + " -n kube-system rollout restart daemonset/node-local-dns):\n" + indented(block)
 	}
 	if !strings.Contains(f.nodeLocal, corefile.Zone) {
 		return "NodeLocal DNSCache runs without a server block for the cluster's own domain", "make sure that it forwards " + corefile.Zone + " to CoreDNS"
@@ -125,12 +125,12 @@ func unified(name, before, after string) string {
 // print shows the plan before it is carried out.
 func (p *plan) print(env *command.Env) {
 	if !p.Changed {
-		env.Printf("context %q: there is nothing to change\n", p.target.Context)
+		env.Printf("context %q: there is nothing to change\n", p.Context)
 	} else {
-		env.Printf("context %q:\n%s", p.target.Context, p.Diff)
+		env.Printf("context %q:\n%s", p.Context, p.Diff)
 	}
 	for _, warning := range p.Warnings {
-		env.Warnf("context %q: %s", p.target.Context, warning)
+		env.Warnf("context %q: %s", p.Context, warning)
 	}
 }
 
@@ -174,7 +174,7 @@ func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error 
 // say prints progress for people.
 func (o options) say(env *command.Env, p *plan, text string) {
 	if !o.Structured() {
-		env.Printf("context %q: %s\n", p.target.Context, text)
+		env.Printf("context %q: %s\n", p.Context, text)
 	}
 }
 
@@ -203,7 +203,7 @@ func (o options) await(ctx context.Context, p *plan) error {
 	})
 	if err != nil {
 		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/coredns; repeat the command, or revert it",
-			o.timeout, err, p.target.Context)
+			o.timeout, err, p.Context)
 	}
 	return nil
 }
