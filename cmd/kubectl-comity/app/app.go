@@ -71,8 +71,7 @@ func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string)
 	root := New(env)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	coded := (*command.Error)(nil)
-	if err != nil && (!errors.As(err, &coded) || !coded.Silent) {
+	if err != nil && !errors.Is(err, command.ErrPrinted) {
 		_, _ = fmt.Fprintf(env.ErrOut, "Error: %v\n", err)
 	}
 	return int(command.CodeOf(err))

@@ -30,8 +30,7 @@ func TestAConfirmationIsAskedForOnATerminalOnly(t *testing.T) {
 			in.WriteString(tc.answer)
 			env := NewEnv(streams)
 			env.IsTerminal = func(any) bool { return tc.terminal }
-			c := Confirmation{Yes: tc.yes}
-			err := c.Ask(env, "This goes.\n")
+			err := env.Confirm(tc.yes, "This goes.\n")
 			if (err == nil) != (tc.want == "") || err != nil && (!strings.Contains(err.Error(), tc.want) || CodeOf(err) != ExitRefused) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}

@@ -186,8 +186,6 @@ const (
 type Error struct {
 	Code ExitCode
 	Err  error
-	// Silent is true if the command has printed already what is wrong.
-	Silent bool
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
@@ -203,10 +201,11 @@ func Incomplete(err error) error {
 	return &Error{Code: ExitIncomplete, Err: err}
 }
 
+// ErrPrinted is the cause where the command has printed already what is wrong.
+var ErrPrinted = errors.New("the problem is printed above")
+
 // Printed is code without a message: the command has printed what is wrong.
-func Printed(code ExitCode) error {
-	return &Error{Code: code, Err: errors.New("the problem is printed above"), Silent: true}
-}
+func Printed(code ExitCode) error { return &Error{code, ErrPrinted} }
 
 // CodeOf is the exit code of err.
 func CodeOf(err error) ExitCode {
@@ -219,26 +218,24 @@ func CodeOf(err error) ExitCode {
 	return ExitRefused
 }
 
-// Confirmation is the flag --yes of commands that ask before they write what cannot be
+// AddYes registers the flag --yes of a command that asks before it writes what cannot be
 // taken back.
-type Confirmation struct{ Yes bool }
-
-// AddFlags registers --yes.
-func (c *Confirmation) AddFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVarP(&c.Yes, "yes", "y", false, "Do not ask; required if the input is not a terminal")
+func AddYes(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask; required if the input is not a terminal")
 }
 
-// Ask shows what will happen and gives an error unless the user agrees to it.
-func (c *Confirmation) Ask(env *Env, what string) error {
-	_, _ = fmt.Fprint(env.ErrOut, what)
-	if c.Yes {
+// Confirm shows what will happen. Unless the user has agreed to it already, it asks, and
+// gives an error if the answer is not yes.
+func (e *Env) Confirm(agreed bool, what string) error {
+	_, _ = fmt.Fprint(e.ErrOut, what)
+	if agreed {
 		return nil
 	}
-	if !env.IsTerminal(env.In) {
+	if !e.IsTerminal(e.In) {
 		return fmt.Errorf("the input is not a terminal, so nobody can be asked; pass --yes to continue")
 	}
-	_, _ = fmt.Fprint(env.ErrOut, "Continue? [y/N] ")
-	answer, err := bufio.NewReader(env.In).ReadString('\n')
+	_, _ = fmt.Fprint(e.ErrOut, "Continue? [y/N] ")
+	answer, err := bufio.NewReader(e.In).ReadString('\n')
 	if err != nil && err != io.EOF {
 		return fmt.Errorf("read the answer: %w", err)
 	}

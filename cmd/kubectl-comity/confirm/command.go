@@ -65,7 +65,7 @@ func annotate(object client.Object, key, value string) change {
 
 // confirms makes cmd show what find gives, ask unless one object was named, and write it.
 func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(context.Context, *command.Target) (proposal, error)) *cobra.Command {
-	s.AddFlags(cmd)
+	command.AddYes(cmd, &s.yes)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		target, err := env.Open(cmd.Context())
 		if err != nil {
@@ -79,8 +79,7 @@ func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(cont
 			env.Printf("%s\n", p.none)
 			return nil
 		}
-		sure := command.Confirmation{Yes: s.Yes || s.key.Name != ""}
-		if err := sure.Ask(env, p.heading+"\n  "+strings.Join(p.lines, "\n  ")+"\n"); err != nil {
+		if err := env.Confirm(s.yes || s.key.Name != "", p.heading+"\n  "+strings.Join(p.lines, "\n  ")+"\n"); err != nil {
 			return err
 		}
 		for _, c := range p.changes {
@@ -97,9 +96,8 @@ func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(cont
 
 // selection is what the arguments select: an object, or all.
 type selection struct {
-	command.Confirmation
-	all bool
-	key types.NamespacedName
+	yes, all bool
+	key      types.NamespacedName
 }
 
 // parse reads NAMESPACE/NAME, or nothing with --all.

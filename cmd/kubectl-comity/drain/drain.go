@@ -45,7 +45,7 @@ type drain struct {
 	over time.Duration
 	// force withholds the last endpoints, which is asked.
 	force bool
-	ask   command.Confirmation
+	yes   bool
 }
 
 // New is the command drain.
@@ -58,7 +58,7 @@ func New(env *command.Env) *cobra.Command {
   kubectl comity drain b --self --over 5m --context b`, d.drain)
 	cmd.Flags().DurationVar(&d.over, "over", 0, "Drain one import after the other in this time")
 	cmd.Flags().BoolVar(&d.force, "force", false, "Make its endpoints not ready also where no other cluster has a ready one")
-	d.ask.AddFlags(cmd)
+	command.AddYes(cmd, &d.yes)
 	return cmd
 }
 
@@ -123,8 +123,7 @@ func (d *drain) drain(ctx context.Context, target *command.Target, id model.Clus
 		}
 		text += fmt.Sprintf("Only cluster %s serves these %d, and %s:\n  %s\n", id, len(only), then, strings.Join(only, "\n  "))
 	}
-	sure := command.Confirmation{Yes: d.ask.Yes || !d.force || len(only) == 0}
-	if err := sure.Ask(d.env, text); err != nil {
+	if err := d.env.Confirm(d.yes || !d.force || len(only) == 0, text); err != nil {
 		return err
 	}
 	return d.write(ctx, target, id, drained, "drained")

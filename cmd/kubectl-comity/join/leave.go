@@ -62,7 +62,7 @@ type leaving struct {
 	hub    string
 	purge  bool
 	how    join.Options
-	ask    command.Confirmation
+	yes    bool
 
 	report *report
 	// leaver is the cluster that leaves; without RESTConfig if it is lost.
@@ -82,7 +82,7 @@ func NewLeave(env *command.Env) *cobra.Command {
 		leaveLong, leaveExample, l.run)
 	cmd.Args = cobra.MinimumNArgs(1)
 	l.output.AddFlags(cmd)
-	l.ask.AddFlags(cmd)
+	command.AddYes(cmd, &l.yes)
 	flags := cmd.Flags()
 	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are those of remaining clusters")
 	flags.StringVar(&l.hub, "hub", "", "Context of the hub in whose API server all members publish")
@@ -287,11 +287,7 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 	if l.purge {
 		fmt.Fprintf(&text, "Everything that Comity created in cluster %s is deleted\n", l.leaver.ID)
 	}
-	if l.how.DryRun {
-		_, _ = fmt.Fprint(l.env.ErrOut, text.String())
-		return nil
-	}
-	return l.ask.Ask(l.env, text.String())
+	return l.env.Confirm(l.yes || l.how.DryRun, text.String())
 }
 
 // finish prints what was done, and what is left to do elsewhere.
