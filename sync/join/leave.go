@@ -46,13 +46,14 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	var ends []end
 	for _, other := range others {
 		for _, pair := range [][2]Cluster{{leaving, other}, {other, leaving}} {
-			m, err := openLive(pair[0], opts)
+			if pair[0].RESTConfig == nil {
+				continue
+			}
+			m, err := open(pair[0], opts)
 			if err != nil {
 				return err
 			}
-			if m != nil {
-				ends = append(ends, end{m, pair[1].ID})
-			}
+			ends = append(ends, end{m, pair[1].ID})
 		}
 	}
 	if len(ends) == 0 && hub == nil {
@@ -86,8 +87,11 @@ func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts 
 		own = append(own, model.ScopedExchangeNamespace(leaving.ID, other.ID), model.ScopedExchangeNamespace(other.ID, leaving.ID))
 	}
 	removeAt := func(at Cluster, objects ...client.Object) error {
-		m, err := openLive(at, opts)
-		if err != nil || m == nil {
+		if at.RESTConfig == nil {
+			return nil
+		}
+		m, err := open(at, opts)
+		if err != nil {
 			return err
 		}
 		return m.named(m.remove(ctx, objects...))
@@ -110,14 +114,6 @@ func grants(at Cluster, id model.ClusterID, read, own []string) (objects []clien
 		objects = append(objects, namespace(name, nil))
 	}
 	return objects
-}
-
-// openLive is c with a connection to it; nil if it is lost.
-func openLive(c Cluster, opts Options) (*member, error) {
-	if c.RESTConfig == nil {
-		return nil, nil
-	}
-	return open(c, opts)
 }
 
 // removeShared removes the namespace that m shares with all its peers if nobody
