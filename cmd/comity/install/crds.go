@@ -16,7 +16,6 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -134,13 +133,10 @@ func outcome(was, is client.Object) string {
 // find reads a definition; one that does not exist comes back empty.
 func find(ctx context.Context, c client.Client, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	current := &apiextensionsv1.CustomResourceDefinition{}
-	err := c.Get(ctx, client.ObjectKey{Name: name}, current)
-	switch {
-	case apierrors.IsNotFound(err):
-		return &apiextensionsv1.CustomResourceDefinition{}, nil
-	case err != nil:
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, current); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read customresourcedefinition %s: %w", name, err)
-	case current.DeletionTimestamp != nil:
+	}
+	if current.DeletionTimestamp != nil {
 		return nil, wait("customresourcedefinition %s is being deleted, with all its objects; it is installed again once it is gone", name)
 	}
 	return current, nil

@@ -106,10 +106,7 @@ func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured
 func (p policies) find(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	current := &metav1.PartialObjectMetadata{}
 	current.SetGroupVersionKind(policyKind)
-	if err := p.client.Get(ctx, client.ObjectKey{Name: name}, current); err != nil {
-		return &metav1.PartialObjectMetadata{}, client.IgnoreNotFound(err)
-	}
-	return current, nil
+	return current, client.IgnoreNotFound(p.client.Get(ctx, client.ObjectKey{Name: name}, current))
 }
 
 // owns reports whether a policy of this package is ours: it has no owner, or one
