@@ -42,7 +42,7 @@ var errLogged = errors.New("stopped")
 func Main(o Options, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	root := newCommand(o)
+	root := NewCommand(o)
 	root.SetArgs(args)
 	started := false // after flags and arguments were accepted
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
@@ -59,12 +59,9 @@ func Main(o Options, args []string) int {
 	return exitFailed
 }
 
-// NewCommand returns the command line of the binary. Without a subcommand it
-// runs the agent.
-func NewCommand() *cobra.Command { return newCommand(DefaultOptions()) }
-
-// newCommand is NewCommand with o as the defaults of the flags.
-func newCommand(o Options) *cobra.Command {
+// NewCommand returns the command line of the binary, with o as the defaults of the
+// flags. Without a subcommand it runs the agent.
+func NewCommand(o Options) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "comity",
 		Short: "Run the agent of a member cluster: webhook, status controller and sync controllers in one process",

@@ -112,7 +112,7 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 		state := &health{state: errors.New("not looked yet")}
 		done := make(chan error, 1)
 		go func() {
-			done <- crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.wait(t.Context())
+			done <- crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.follow(t.Context(), true)
 		}()
 		for range 5 {
 			synctest.Wait()
@@ -155,7 +155,7 @@ func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
 			t.Errorf("without %v: got readiness %v", tc.without, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		err = crdWatch{interval: crdInterval, discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+		err = crdWatch{interval: crdInterval, discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.follow(ctx, true)
 		cancel()
 		if (err == nil) != tc.starts {
 			t.Errorf("without %v: the wait ends with %v", tc.without, err)
@@ -171,7 +171,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- crdWatch{interval: crdInterval, discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.wait(ctx)
+			done <- crdWatch{interval: crdInterval, discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.follow(ctx, true)
 		}()
 		synctest.Wait()
 		cancel()

@@ -58,7 +58,7 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 		body   string
 	}{
 		{"the reason is told", func() {}, http.StatusServiceUnavailable, "not ready: the first reason"},
-		{"a check that comes later counts", func() { h.require(second.notReady); h.set(nil) }, http.StatusServiceUnavailable, "not ready: the second reason"},
+		{"a check that comes later counts", func() { h.checks = append(h.checks, second.notReady); h.set(nil) }, http.StatusServiceUnavailable, "not ready: the second reason"},
 		{"with no reason left it is ready", func() { second.set(nil) }, http.StatusOK, "ok"},
 		{"it may stop being ready", func() { h.set(errors.New("again")) }, http.StatusServiceUnavailable, "not ready: again"},
 	} {

@@ -40,7 +40,8 @@ type identity struct {
 
 // findIdentity reads the id and the clusterset from ClusterProperty (KEP-2149) if
 // it exists, else from the options. It returns an error if both are set and
-// differ.
+// differ. The UID of the kube-system namespace distinguishes this cluster from
+// another one that has or had the same id.
 func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, error) {
 	id, errID := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID)
 	set, errSet := agree(ctx, c, model.LabelClusterSet, "--clusterset", o.ClusterSet)
@@ -54,17 +55,11 @@ func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, er
 	if err := validateClusterSet(set); err != nil {
 		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterSet, err)
 	}
-	return identity{cluster: cluster, set: set}, nil
-}
-
-// findUID returns the UID of the kube-system namespace. It distinguishes this
-// cluster from another one that has or had the same id.
-func findUID(ctx context.Context, c client.Reader) (types.UID, error) {
 	system := &corev1.Namespace{}
 	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
-		return "", fmt.Errorf("read Namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
+		return identity{}, fmt.Errorf("read Namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
 	}
-	return system.UID, nil
+	return identity{cluster: cluster, set: set, uid: system.UID}, nil
 }
 
 // agree returns the value of a ClusterProperty and of a flag, which must not

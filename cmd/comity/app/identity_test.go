@@ -9,9 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -27,12 +29,16 @@ func property(name, value string) client.Object {
 }
 
 func TestIdentity(t *testing.T) {
-	unserved := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+	unserved := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+		if _, is := into.(*corev1.Namespace); is {
+			return c.Get(ctx, key, into, options...)
+		}
 		return &meta.NoKindMatchError{GroupKind: clusterProperty.GroupKind()}
 	}}
 	failing := interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 		return errors.New("no answer")
 	}}
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem, UID: "u"}}
 	id, set := property(model.LabelClusterID, "a"), property(model.LabelClusterSet, "production")
 	for _, tc := range []struct {
 		name    string
@@ -55,10 +61,10 @@ func TestIdentity(t *testing.T) {
 		{"an API server that does not answer is not an absent property", nil, failing, "a", "production", []string{"read ClusterProperty", "no answer"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(tc.stored...).WithInterceptorFuncs(tc.server).Build()
+			c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(system).WithObjects(tc.stored...).WithInterceptorFuncs(tc.server).Build()
 			got, err := findIdentity(t.Context(), c, Options{ClusterID: tc.id, ClusterSet: tc.set})
 			if len(tc.want) == 0 {
-				if want := (identity{cluster: "a", set: "production"}); err != nil || got != want {
+				if want := (identity{cluster: "a", set: "production", uid: "u"}); err != nil || got != want {
 					t.Errorf("got %+v and error %v, want %+v", got, err, want)
 				}
 				return

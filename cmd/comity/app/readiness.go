@@ -36,7 +36,8 @@ import (
 type health struct {
 	mu sync.Mutex
 	// state is why the process is not ready, whatever the checks say; nil if they decide.
-	state  error
+	state error
+	// checks are complete before state is nil for the first time.
 	checks []func() error
 }
 
@@ -45,13 +46,6 @@ func (h *health) set(state error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state = state
-}
-
-// require adds a check to readiness.
-func (h *health) require(check func() error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.checks = append(h.checks, check)
 }
 
 // notReady returns the state, or the error of the first check that fails; nil if none does.
@@ -166,11 +160,8 @@ type crdWatch struct {
 	report func(error)
 }
 
-// wait waits until the resources are served without which no controller can start.
-func (w crdWatch) wait(ctx context.Context) error { return w.follow(ctx, true) }
-
-// follow reports what is missing, and logs each change. When starting, it ends once an agent
-// can start.
+// follow reports what is missing, and logs each change. When starting, it ends once the
+// resources are served without which no controller can start.
 func (w crdWatch) follow(ctx context.Context, starting bool) error {
 	var before error
 	return wait.PollUntilContextCancel(ctx, w.interval, true, func(context.Context) (bool, error) {

@@ -87,7 +87,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	definitions := crdWatch{discovery: served, interval: o.Timing.AwaitDefinitions, log: log, report: func(missing error) {
 		ready.set(cmp.Or(missing, errStarting))
 	}}
-	if err := definitions.wait(ctx); err != nil {
+	if err := definitions.follow(ctx, true); err != nil {
 		return err
 	}
 	scheme := newScheme()
@@ -97,9 +97,6 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	}
 	self, err := findIdentity(ctx, reader, o)
 	if err != nil {
-		return err
-	}
-	if self.uid, err = findUID(ctx, reader); err != nil {
 		return err
 	}
 	// The key is not "cluster", because that is the id of a peer in other lines.

@@ -117,14 +117,16 @@ func (w wiring) wire() error {
 // setupReady says when the agent is ready: only if it can respond to admission requests.
 func (w wiring) setupReady(evaluation *policyEvaluation) {
 	serving := w.GetWebhookServer().StartedChecker()
-	w.ready.require(func() error { return serving(nil) })
-	w.ready.require(func() error {
-		if !evaluation.engine.Loaded() {
-			return errors.New("the policies are not loaded yet")
-		}
-		return nil
-	})
-	w.ready.require(peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead))
+	w.ready.checks = []func() error{
+		func() error { return serving(nil) },
+		func() error {
+			if !evaluation.engine.Loaded() {
+				return errors.New("the policies are not loaded yet")
+			}
+			return nil
+		},
+		peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead),
+	}
 }
 
 // setupAgentInfo makes the leader publish its properties on the leader Lease, if

@@ -35,7 +35,7 @@ const environment = `
 
 // comityPage is docs/comity.md.
 func comityPage() string {
-	root := app.NewCommand()
+	root := app.NewCommand(app.DefaultOptions())
 	root.InitDefaultVersionFlag()
 	commands := leaves(root)
 	var out strings.Builder

@@ -22,7 +22,7 @@ import (
 // roots are the command lines of both programs, by the page of each.
 func roots() map[string]*cobra.Command {
 	return map[string]*cobra.Command{
-		"comity.md":         agent.NewCommand(),
+		"comity.md":         agent.NewCommand(agent.DefaultOptions()),
 		"kubectl-comity.md": plugin.New(command.NewEnv(genericiooptions.NewTestIOStreamsDiscard())),
 	}
 }
