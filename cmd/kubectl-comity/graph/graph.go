@@ -5,17 +5,65 @@ package graph
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"io"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
+
+const long = `Show who exports what to whom: each pair of an exporting and an importing cluster, with
+the Services. Conflicts, exports that are held, missing or not imported, and clusters
+that are not connected are marked.
+
+What a cluster imports is read in that cluster. Of a cluster that is not given, the
+command shows what the given ones import from it, and what they publish for it.
+
+Without -o the output is a table; dot is for Graphviz, and mermaid for Markdown.`
+
+// New gives the command graph.
+func New(env *command.Env) *cobra.Command {
+	var output command.Output
+	cmd := env.Command("graph [CONTEXT...]", "Show which cluster exports which Services to which", long,
+		"  kubectl comity graph a b\n  kubectl comity graph a b -o dot | dot -Tsvg > graph.svg\n  kubectl comity graph a b -o mermaid",
+		func(ctx context.Context, env *command.Env, args []string) error {
+			sites, err := agent.Sites(ctx, env, args)
+			if err != nil {
+				return err
+			}
+			report, all := status.Reader{}.Read(ctx, sites)
+			for _, objects := range all {
+				if objects.Err != nil {
+					env.Warnf("%v", objects.Err)
+				}
+			}
+			g := build(report, all)
+			switch output.Format {
+			case "dot":
+				_, err = io.WriteString(command.Whole(env.Out), g.write(dot))
+			case "mermaid":
+				_, err = io.WriteString(command.Whole(env.Out), g.write(mermaid))
+			default:
+				err = output.Print(env.Out, "ServiceGraph", &g, func() { g.print(env) })
+			}
+			return err
+		})
+	output.AddFlags(cmd, "dot", "mermaid")
+	return cmd
+}
 
 // Graph is what -o json prints, under kind ServiceGraph.
 type Graph struct {
@@ -138,4 +186,93 @@ func (g *Graph) addPublished(r confirm.Record) {
 		}
 		g.add(string(r.From), to, r.Service().String(), problems...)
 	}
+}
+
+// most is how many Services an edge names.
+const most = 3
+
+// show gives the Services of an edge, first those with problems, and whether there are any.
+func (e *Edge) show() (lines []string, isBad bool) {
+	var good []string
+	for _, name := range slices.Sorted(maps.Keys(e.Services)) {
+		if problems := e.Services[name]; len(problems) > 0 {
+			lines, isBad = append(lines, name+" ("+strings.Join(problems, ", ")+")"), true
+		} else {
+			good = append(good, name)
+		}
+	}
+	lines = append(lines, good...)
+	if more := len(lines) - most; more > 0 {
+		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
+	}
+	return lines, isBad
+}
+
+func (g Graph) print(env *command.Env) {
+	table := command.NewTable(env.Out, "FROM", "TO", "COUNT", "SERVICES")
+	for _, e := range g.Edges {
+		lines, _ := e.show()
+		table.Row(e.From, e.To, len(e.Services), strings.Join(lines, ", "))
+	}
+	table.Flush()
+	for _, id := range slices.Sorted(maps.Keys(g.Clusters)) {
+		if problems := g.Clusters[id]; len(problems) > 0 {
+			env.Printf("Cluster %s: %s\n", id, strings.Join(problems, ", "))
+		}
+	}
+}
+
+// language is how a graph is written. A node has a name and a label, and an edge two names
+// and a label; one with problems is drawn in another way.
+type language struct {
+	head, tail, node, badNode, edge, badEdge string
+	quote                                    func(lines []string) string
+}
+
+var (
+	dot = language{
+		head: "digraph clusterset {\n  rankdir=LR;\n  node [shape=box];\n", tail: "}\n",
+		node: "  %s [label=%s];\n", badNode: "  %s [label=%s, color=red];\n",
+		edge: "  %s -> %s [label=%s];\n", badEdge: "  %s -> %s [label=%s, color=red];\n",
+		quote: func(lines []string) string { return `"` + inDOT.Replace(strings.Join(lines, "\n")) + `"` },
+	}
+	mermaid = language{
+		head: "flowchart LR\n  classDef bad stroke:red\n",
+		node: "  %s[%s]\n", badNode: "  %s[%s]:::bad\n",
+		edge: "  %s -->|%[3]s| %[2]s\n", badEdge: "  %s ==>|%[3]s| %[2]s\n",
+		quote: func(lines []string) string {
+			escaped := make([]string, len(lines))
+			for i, line := range lines {
+				escaped[i] = special.ReplaceAllStringFunc(line, func(s string) string { return fmt.Sprintf("#%d;", []rune(s)[0]) })
+			}
+			return `"` + strings.Join(escaped, "<br/>") + `"`
+		},
+	}
+	inDOT = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+	// special is what may mean something in a label of Mermaid.
+	special = regexp.MustCompile(`[^a-zA-Z0-9 ./_,():-]`)
+)
+
+// write gives the graph in a language. Clusters get short names, in order.
+func (g Graph) write(l language) string {
+	var out strings.Builder
+	out.WriteString(l.head)
+	names := map[string]string{}
+	for i, id := range slices.Sorted(maps.Keys(g.Clusters)) {
+		names[id] = fmt.Sprintf("c%d", i)
+		format, problems := l.node, g.Clusters[id]
+		if len(problems) > 0 {
+			format = l.badNode
+		}
+		_, _ = fmt.Fprintf(&out, format, names[id], l.quote(append([]string{id}, problems...)))
+	}
+	for _, e := range g.Edges {
+		lines, isBad := e.show()
+		format := l.edge
+		if isBad {
+			format = l.badEdge
+		}
+		_, _ = fmt.Fprintf(&out, format, names[e.From], names[e.To], l.quote(lines))
+	}
+	return out.String() + l.tail
 }
