@@ -50,10 +50,7 @@ installed, and those that a newer Comity installed, are left alone. Nothing is d
 		Args: cobra.NoArgs,
 	}
 	cmd.Flags().BoolVar(&o.MCS, "mcs", true, "also the definitions of the MCS API (multicluster.x-k8s.io); false leaves them to another installer")
-	return connects(cmd, &o.Timeout, func(ctx context.Context, c client.Client, out io.Writer) error {
-		o.Out = out
-		return CRDs(ctx, c, o)
-	})
+	return connects(cmd, func(ctx context.Context, c client.Client, out io.Writer) error { return CRDs(ctx, c, out, o) })
 }
 
 func newPoliciesCommand() *cobra.Command {
@@ -72,17 +69,14 @@ same name that something else made is refused.`,
 	}
 	cmd.Flags().StringVar(&o.File, "file", "", "YAML file with the ExportPolicies (required)")
 	cmd.Flags().StringVar(&o.OwnerClusterRole, "owner-cluster-role", "", "ClusterRole that becomes the owner of the ExportPolicies: they are deleted with it; empty: no owner")
-	return connects(cmd, &o.Timeout, func(ctx context.Context, c client.Client, out io.Writer) error {
-		o.Out = out
-		return Policies(ctx, c, o)
-	})
+	return connects(cmd, func(ctx context.Context, c client.Client, out io.Writer) error { return Policies(ctx, c, out, o) })
 }
 
 // connects makes cmd run with a client of the cluster that the Pod runs in, or that a
-// kubeconfig file names.
-func connects(cmd *cobra.Command, timeout *time.Duration, run func(context.Context, client.Client, io.Writer) error) *cobra.Command {
+// kubeconfig file names. --timeout bounds the whole.
+func connects(cmd *cobra.Command, run func(context.Context, client.Client, io.Writer) error) *cobra.Command {
 	kubeconfig := cmd.Flags().String("kubeconfig", "", "kubeconfig file; empty: the Pod's service account")
-	cmd.Flags().DurationVar(timeout, "timeout", defaultTimeout, "how long to wait for the API server and the webhook")
+	timeout := cmd.Flags().Duration("timeout", defaultTimeout, "how long to wait for the API server and the webhook")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := RESTConfig(*kubeconfig)
 		if err != nil {
@@ -92,7 +86,9 @@ func connects(cmd *cobra.Command, timeout *time.Duration, run func(context.Conte
 		if err != nil {
 			return fmt.Errorf("connect to the API server: %w", err)
 		}
-		return run(cmd.Context(), c, cmd.OutOrStdout())
+		ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
+		defer cancel()
+		return run(ctx, c, cmd.OutOrStdout())
 	}
 	return cmd
 }

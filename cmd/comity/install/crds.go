@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -46,10 +45,6 @@ type CRDOptions struct {
 	Version string
 	// MCS also installs the definitions of the MCS API.
 	MCS bool
-	// Timeout bounds the whole.
-	Timeout time.Duration
-	// Out receives one line for each definition.
-	Out io.Writer
 }
 
 // definition is a CustomResourceDefinition that the binary embeds.
@@ -62,17 +57,15 @@ type definition struct {
 }
 
 // CRDs installs the definitions and waits until they are established. It checks
-// all of them before it writes the first.
-func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
+// all of them before it writes the first. out receives one line for each.
+func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) error {
 	definitions, err := embedded(o)
 	if err != nil {
 		return err
 	}
 	var refused []error
 	for _, d := range definitions {
-		refused = append(refused, await(ctx, o.Out, func(ctx context.Context) error {
+		refused = append(refused, await(ctx, out, func(ctx context.Context) error {
 			_, _, err := examine(ctx, c, d, o.Version)
 			return err
 		}))
@@ -81,12 +74,12 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 		return err
 	}
 	for _, d := range definitions {
-		if err := await(ctx, o.Out, func(ctx context.Context) error { return install(ctx, c, d, o) }); err != nil {
+		if err := await(ctx, out, func(ctx context.Context) error { return install(ctx, c, out, d, o.Version) }); err != nil {
 			return fmt.Errorf("customresourcedefinition %s: %w", d.GetName(), err)
 		}
 	}
 	for _, d := range definitions {
-		if err := await(ctx, o.Out, func(ctx context.Context) error { return established(ctx, c, d) }); err != nil {
+		if err := await(ctx, out, func(ctx context.Context) error { return established(ctx, c, d) }); err != nil {
 			return err
 		}
 	}
@@ -94,8 +87,8 @@ func CRDs(ctx context.Context, c client.Client, o CRDOptions) error {
 }
 
 // install applies one definition if it has to be applied, and says what it did.
-func install(ctx context.Context, c client.Client, d definition, o CRDOptions) error {
-	current, done, err := examine(ctx, c, d, o.Version)
+func install(ctx context.Context, c client.Client, out io.Writer, d definition, version string) error {
+	current, done, err := examine(ctx, c, d, version)
 	if err != nil {
 		return err
 	}
@@ -106,7 +99,7 @@ func install(ctx context.Context, c client.Client, d definition, o CRDOptions) e
 		}
 		done = outcome(current, applied)
 	}
-	say(o.Out, "customresourcedefinition %s %s", d.GetName(), done)
+	say(out, "customresourcedefinition %s %s", d.GetName(), done)
 	return nil
 }
 

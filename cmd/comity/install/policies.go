@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,25 +29,19 @@ type PolicyOptions struct {
 	// OwnerClusterRole is the ClusterRole with which the policies are deleted;
 	// empty: they have no owner.
 	OwnerClusterRole string
-	// Timeout bounds the whole.
-	Timeout time.Duration
-	// Out receives one line for each policy.
-	Out io.Writer
 }
 
 // Policies makes the ExportPolicies that this package applied be those of the
-// manifest. It checks all of them before it writes the first.
-func Policies(ctx context.Context, c client.Client, o PolicyOptions) error {
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
+// manifest. It checks all of them before it writes the first. out receives one line for each.
+func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptions) error {
 	wanted, err := decode(o.File)
 	if err != nil {
 		return err
 	}
-	p := policies{client: c, out: o.Out}
+	p := policies{client: c, out: out}
 	if o.OwnerClusterRole != "" {
 		role := &rbacv1.ClusterRole{}
-		err := await(ctx, o.Out, func(ctx context.Context) error {
+		err := await(ctx, out, func(ctx context.Context) error {
 			err := c.Get(ctx, client.ObjectKey{Name: o.OwnerClusterRole}, role)
 			if apierrors.IsNotFound(err) {
 				return wait("--owner-cluster-role: ClusterRole %s does not exist", o.OwnerClusterRole)
@@ -60,15 +53,15 @@ func Policies(ctx context.Context, c client.Client, o PolicyOptions) error {
 		}
 		p.owner = &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}
 	}
-	if err := await(ctx, o.Out, func(ctx context.Context) error { return p.check(ctx, wanted) }); err != nil {
+	if err := await(ctx, out, func(ctx context.Context) error { return p.check(ctx, wanted) }); err != nil {
 		return err
 	}
 	for _, policy := range wanted {
-		if err := await(ctx, o.Out, func(ctx context.Context) error { return p.apply(ctx, policy) }); err != nil {
+		if err := await(ctx, out, func(ctx context.Context) error { return p.apply(ctx, policy) }); err != nil {
 			return fmt.Errorf("%s: exportpolicy %s: %w", o.File, policy.GetName(), err)
 		}
 	}
-	return await(ctx, o.Out, func(ctx context.Context) error { return p.prune(ctx, wanted) })
+	return await(ctx, out, func(ctx context.Context) error { return p.prune(ctx, wanted) })
 }
 
 // policies are the ExportPolicies of one owner.

@@ -20,11 +20,13 @@ import (
 // installCRDs runs `comity install crds`.
 func installCRDs(ctx context.Context, version string, change ...func(*install.CRDOptions)) (string, error) {
 	out := &output{}
-	options := install.CRDOptions{Version: version, MCS: true, Timeout: soon, Out: out}
+	options := install.CRDOptions{Version: version, MCS: true}
 	for _, f := range change {
 		f(&options)
 	}
-	err := install.CRDs(ctx, crdJob, options)
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	err := install.CRDs(ctx, crdJob, out, options)
 	return out.String(), err
 }
 
@@ -155,7 +157,7 @@ var _ = Describe("comity install", Ordered, func() {
 		Expect(admin.Delete(ctx, stored(ctx, name))).To(Succeed())
 		out, ended := &output{}, make(chan error, 1)
 		go func() {
-			ended <- install.CRDs(ctx, crdJob, install.CRDOptions{Version: "v1.10.0", MCS: true, Timeout: soon, Out: out})
+			ended <- install.CRDs(ctx, crdJob, out, install.CRDOptions{Version: "v1.10.0", MCS: true})
 		}()
 		Eventually(out.String).Should(ContainSubstring("waiting: customresourcedefinition " + name + " is being deleted"))
 		edit()
@@ -164,11 +166,11 @@ var _ = Describe("comity install", Ordered, func() {
 	})
 
 	It("names the right that is missing", func(ctx SpecContext) {
-		err := install.CRDs(ctx, policyJob, install.CRDOptions{Version: "v1.10.0", MCS: true, Timeout: soon, Out: &output{}})
+		err := install.CRDs(ctx, policyJob, &output{}, install.CRDOptions{Version: "v1.10.0", MCS: true})
 		Expect(err).To(MatchError(And(ContainSubstring("cannot get resource"), ContainSubstring(mcsDefinitions[0]))))
-		options := policyOptions(manifest("one"), &output{})
+		options := policyOptions(manifest("one"))
 		options.OwnerClusterRole = ""
-		Expect(install.Policies(ctx, crdJob, options)).To(MatchError(And(ContainSubstring("cannot get resource"), ContainSubstring("exportpolicies"))))
+		Expect(install.Policies(ctx, crdJob, &output{}, options)).To(MatchError(And(ContainSubstring("cannot get resource"), ContainSubstring("exportpolicies"))))
 	})
 
 	Describe("policies", policySpecs)

@@ -41,30 +41,26 @@ func manifest(names ...string) []byte {
 }
 
 // installPolicies runs `comity install policies`.
-func installPolicies(ctx context.Context, file []byte, change ...func(*install.PolicyOptions)) (string, error) {
+func installPolicies(ctx context.Context, file []byte) (string, error) {
 	out := &output{}
-	options := policyOptions(file, out)
-	for _, f := range change {
-		f(&options)
-	}
-	err := install.Policies(ctx, policyJob, options)
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	err := install.Policies(ctx, policyJob, out, policyOptions(file))
 	return out.String(), err
 }
 
-func policyOptions(file []byte, out *output) install.PolicyOptions {
+func policyOptions(file []byte) install.PolicyOptions {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "policies.yaml")
 	Expect(os.WriteFile(path, file, 0o600)).To(Succeed())
-	return install.PolicyOptions{File: path, OwnerClusterRole: owner, Timeout: time.Minute, Out: out}
+	return install.PolicyOptions{File: path, OwnerClusterRole: owner}
 }
-
-func giveUp(o *install.PolicyOptions) { o.Timeout = never }
 
 // inBackground runs it while the spec goes on.
 func inBackground(ctx context.Context, file []byte) (*output, <-chan error) {
 	out, ended := &output{}, make(chan error, 1)
-	options := policyOptions(file, out)
-	go func() { ended <- install.Policies(ctx, policyJob, options) }()
+	options := policyOptions(file)
+	go func() { ended <- install.Policies(ctx, policyJob, out, options) }()
 	return out, ended
 }
 
@@ -155,7 +151,9 @@ func policySpecs() {
 		_, err := installPolicies(ctx, manifest("two"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(policyNames(ctx)).To(ConsistOf("one", "two"))
-		out, err := installPolicies(ctx, manifest("one"), giveUp)
+		waiting, cancel := context.WithTimeout(ctx, never)
+		defer cancel()
+		out, err := installPolicies(waiting, manifest("one"))
 		Expect(err).To(MatchError(And(ContainSubstring("gave up waiting"), ContainSubstring("ClusterRole other-comity, another installation"))))
 		Expect(strings.Count(out, "\n")).To(Equal(1), "said once: %s", out)
 
