@@ -212,8 +212,8 @@ func (m *member) purgeImports(ctx context.Context) error {
 // (config/admission) reserves that to the agent's account, it acts as that account,
 // as an administrator may.
 func (m *member) removeDerived(ctx context.Context, object client.Object) error {
-	const otherwise = "it was not made by Comity"
-	err := m.removeIf(ctx, object, model.IsManaged, otherwise)
+	remove := func(as *member) error { return as.removeIf(ctx, object, model.IsManaged, "it was not made by Comity") }
+	err := remove(m)
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 		return err
 	}
@@ -224,7 +224,7 @@ func (m *member) removeDerived(ctx context.Context, object client.Object) error 
 	if openErr != nil {
 		return openErr
 	}
-	return agent.removeIf(ctx, object, model.IsManaged, otherwise)
+	return remove(agent)
 }
 
 // purgeConditions takes back the conditions of the agent, and no other's.

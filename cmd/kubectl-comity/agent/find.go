@@ -231,15 +231,16 @@ func compatible(a, b string) bool {
 		left.Minor() <= right.Minor()+1 && right.Minor() <= left.Minor()+1
 }
 
-// Certificate reads what the webhook serves: the Secret with a certificate that Pods of spec
-// mount, and its chain, the webhook's own first. Both are nil if no such Secret can be read.
-func Certificate(ctx context.Context, target *command.Target, namespace string, spec corev1.PodSpec) (*corev1.Secret, []*x509.Certificate, error) {
-	for _, volume := range spec.Volumes {
+// Certificate reads what the webhook serves: the Secret with a certificate that the agent's
+// Pod mounts, and its chain, the webhook's own first. Both are nil if no such Secret can be
+// read.
+func Certificate(ctx context.Context, target *command.Target, pod *corev1.Pod) (*corev1.Secret, []*x509.Certificate, error) {
+	for _, volume := range pod.Spec.Volumes {
 		if volume.Secret == nil {
 			continue
 		}
 		secret := &corev1.Secret{}
-		if err := target.Get(ctx, namespace, volume.Secret.SecretName, secret); err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
+		if err := target.Get(ctx, pod.Namespace, volume.Secret.SecretName, secret); err != nil || len(secret.Data[corev1.TLSCertKey]) == 0 {
 			continue
 		}
 		chain, err := cert.ParseCertsPEM(secret.Data[corev1.TLSCertKey])

@@ -179,7 +179,7 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	if c.Agent.Pod == nil {
 		return nil, c.Err
 	}
-	secret, chain, err := agent.Certificate(ctx, c.Target, c.Agent.Namespace, c.Agent.Pod.Spec)
+	secret, chain, err := agent.Certificate(ctx, c.Target, c.Agent.Pod)
 	if err == nil && secret == nil {
 		err = errors.New("no Secret that the agent's Pod mounts has a certificate, or it may not be read")
 	}

@@ -108,8 +108,6 @@ const (
 	maxLogLines, maxLogBytes = 20_000, 8 << 20
 )
 
-var errMore = errors.New("there are more objects than are taken of one kind")
-
 // source is a folder of the archive: kinds, and which of their objects are taken.
 type source struct {
 	folder, version, kinds string
@@ -185,7 +183,7 @@ func (r *reader) objects(ctx context.Context, s source, kind string) {
 	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(s.version, kind+"List"))
 	err := r.target.Client.List(ctx, list, &client.ListOptions{Namespace: s.namespace, Limit: maxObjects, Raw: &metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}})
 	if err == nil && list.GetContinue() != "" {
-		err = errMore
+		err = errors.New("there are more objects than are taken of one kind")
 	}
 	var taken []*unstructured.Unstructured
 	for i := range list.Items {

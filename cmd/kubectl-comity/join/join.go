@@ -93,9 +93,15 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 	if o.output.Structured() && !o.how.DryRun {
 		return errors.New("-o prints what join would apply; expected --dry-run with it")
 	}
-	sites, err := o.open(ctx, env, contexts)
+	sites, err := agent.Sites(ctx, env, contexts)
 	if err != nil {
 		return err
+	}
+	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
+		return err
+	}
+	if skew := agent.Skew(command.Version, sites); skew != "" {
+		env.Warnf("%s", skew)
 	}
 	report := newReport(env, o.output)
 	hub, err := openHub(ctx, env, o.hub)
@@ -130,21 +136,6 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 	}
 	report.summary(o.how, sites)
 	return nil
-}
-
-// open finds the agents, and checks that they can be one clusterset.
-func (o *options) open(ctx context.Context, env *command.Env, contexts []string) ([]*agent.Site, error) {
-	sites, err := agent.Sites(ctx, env, contexts)
-	if err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
-		return nil, err
-	}
-	if skew := agent.Skew(command.Version, sites); skew != "" {
-		env.Warnf("%s", skew)
-	}
-	return sites, nil
 }
 
 const rotateLong = `Replace the credentials by which joined clusters read each other.

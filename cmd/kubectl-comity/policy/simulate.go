@@ -105,16 +105,13 @@ func readAttempts(paths, without []string) (attempts []*v1alpha1.ExportPolicy, e
 }
 
 func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []*v1alpha1.ExportPolicy) error {
-	result := simulation{}
+	result, incomplete := simulation{}, false
 	for _, target := range targets {
 		cluster, err := simulateIn(ctx, target, attempts)
 		if err != nil {
 			return target.Errorf("%w", err)
 		}
 		result.Clusters = append(result.Clusters, cluster)
-	}
-	incomplete := false
-	for _, cluster := range result.Clusters {
 		for _, lines := range cluster.Warnings {
 			result.Changes = result.Changes || slices.ContainsFunc(lines, preview.IsChange)
 			incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)

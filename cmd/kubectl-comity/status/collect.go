@@ -157,7 +157,7 @@ func (p *part) replicas(ctx context.Context, target *command.Target) {
 			p.cluster.Since = timeOf(c.LastTransitionTime.Time)
 		}
 	}
-	p.certificate(ctx, target, p.agent.Pod)
+	p.certificate(ctx, target)
 	deployments, err := agent.Deployments(ctx, target, p.agent.Namespace)
 	if err != nil {
 		p.problem("agent", "%v", err)
@@ -176,8 +176,8 @@ func (p *part) replicas(ctx context.Context, target *command.Target) {
 
 // certificate reads the one that the webhook serves, in the Secret that the agent's Pod
 // mounts.
-func (p *part) certificate(ctx context.Context, target *command.Target, pod *corev1.Pod) {
-	secret, chain, err := agent.Certificate(ctx, target, pod.Namespace, pod.Spec)
+func (p *part) certificate(ctx context.Context, target *command.Target) {
+	secret, chain, err := agent.Certificate(ctx, target, p.agent.Pod)
 	if err != nil {
 		p.problem("certificate "+secret.Name, "%v", err)
 	}

@@ -6,6 +6,7 @@ package trace
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -66,7 +67,7 @@ func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 
 func (w *Way) notTried(why string) {
 	for _, check := range []check{checkAnswer, checkConnect} {
-		w.Steps = append(w.Steps, w.hop.untried(check, w.hop.to, "not tried"+why))
+		w.Steps = append(w.Steps, w.hop.untried(check, w.hop.to, errors.New("not tried"+why)))
 	}
 }
 

@@ -29,11 +29,11 @@ import (
 func (h hop) exporting() []Step {
 	c := h.from
 	if err := c.whyUnread(); err != nil {
-		return []Step{h.untried(check{name: "Export"}, c, err.Error())}
+		return []Step{h.untried(check{name: "Export"}, c, err)}
 	}
 	steps := append([]Step{h.agent(c)}, h.service()...)
 	if err := c.whyUnread("ServiceExport"); err != nil {
-		return append(steps, h.untried(checkExport, c, err.Error()))
+		return append(steps, h.untried(checkExport, c, err))
 	}
 	if c.export == nil {
 		return append(steps, h.step(checkExport, c, "NoExport", "there is none"))
@@ -88,7 +88,7 @@ func (h hop) agent(c *cluster) Step {
 func (h hop) service() []Step {
 	c := h.from
 	if err := c.whyUnread("Service", "EndpointSlice"); err != nil {
-		return []Step{h.untried(checkService, c, err.Error())}
+		return []Step{h.untried(checkService, c, err)}
 	}
 	if c.service == nil {
 		return []Step{h.step(checkService, c, "NoService", "there is none")}
@@ -153,7 +153,7 @@ func (c *cluster) answers() string {
 func (h hop) record() Step {
 	c, at, to := h.from, h.exchange(h.from), h.to.ID
 	if err := cmp.Or(c.whyUnread("ServiceExport", "Peer"), at.whyUnread("ExportRecord")); err != nil {
-		return h.untried(checkRecord, c, err.Error())
+		return h.untried(checkRecord, c, err)
 	}
 	var since metav1.Time
 	for _, r := range at.records.Items {

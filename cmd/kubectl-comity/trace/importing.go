@@ -29,7 +29,7 @@ func (h hop) way() (steps []Step) {
 		steps = append(steps, h.record())
 	}
 	if err := h.to.whyUnread("Namespace", "Service", "ServiceImport", "EndpointSlice"); err != nil {
-		unread := h.untried(check{name: "Import"}, h.to, err.Error())
+		unread := h.untried(check{name: "Import"}, h.to, err)
 		if h.from.export != nil && isOther { // what the exporter knows of the importer
 			c := ptr.Deref(meta.FindStatusCondition(h.from.export.Status.Conditions, condition.TypeAvailable), metav1.Condition{})
 			unread.Message += fmt.Sprintf("; cluster %s says: %s %s (%s): %s", h.from.ID, condition.TypeAvailable, c.Status, c.Reason, c.Message)
@@ -48,7 +48,7 @@ func (h hop) way() (steps []Step) {
 func (h hop) peer() Step {
 	c := h.to
 	if err := c.whyUnread("Peer"); err != nil {
-		return h.untried(checkPeer, c, err.Error())
+		return h.untried(checkPeer, c, err)
 	}
 	peer := c.peer(h.from.ID)
 	switch {
@@ -222,7 +222,7 @@ func (h hop) slices() Step {
 // dns is the first problem of the configuration of the importer's DNS.
 func (h hop) dns() Step {
 	if err := h.to.whyUnread("DNS"); err != nil {
-		return h.untried(checkDNS, h.to, err.Error())
+		return h.untried(checkDNS, h.to, err)
 	}
 	s := h.step(checkDNS, h.to, "", "it is configured to serve clusterset names")
 	if len(h.to.dns) > 0 {

@@ -80,8 +80,8 @@ func (h hop) fill(text string, c *cluster) string {
 }
 
 // untried is the step of what was not read, or not tried.
-func (h hop) untried(of check, c *cluster, why string) Step {
-	s := h.step(of, c, "", why)
+func (h hop) untried(of check, c *cluster, why error) Step {
+	s := h.step(of, c, "", why.Error())
 	s.Severity = finding.NotRead
 	return s
 }
