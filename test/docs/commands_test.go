@@ -38,7 +38,7 @@ var (
 
 // trees are the command lines of both programs.
 func trees() (kubectl, binary *cobra.Command) {
-	return plugin.New(command.NewEnv(genericiooptions.NewTestIOStreamsDiscard())), agent.NewCommand()
+	return plugin.New(command.NewEnv(genericiooptions.NewTestIOStreamsDiscard())), agent.NewCommand(agent.DefaultOptions())
 }
 
 // text is something that users read, and where it is.
