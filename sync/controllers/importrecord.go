@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -142,7 +141,7 @@ func (r *importRecordController) plan(ctx context.Context, key types.NamespacedN
 func (r *importRecordController) view(ctx context.Context, key types.NamespacedName) (decide.ReportView, error) {
 	v := decide.ReportView{
 		Key: key, Self: r.Self, ImportDisabled: r.ImportDisabled, Now: r.Clock.Now(),
-		PartlyImported: map[model.ClusterID]bool{}, Unavailable: map[string]string{},
+		Unavailable: map[string]string{},
 	}
 	var list exchangev1alpha1.ImportRecordList
 	if err := r.Exchange.Client.List(ctx, &list, client.MatchingFields{indexReport: model.RecordName(key.Namespace, key.Name)}); err != nil {
@@ -158,31 +157,12 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 	if seen, ok := r.observations.OfImport(key); ok {
 		v.Observation, hasProblems = &seen, len(seen.Problems) > 0
 	}
-	for _, p := range r.Peers.Read(key, hasProblems) {
-		if p.Removed {
-			v.Removed = append(v.Removed, p.ID)
-			continue
-		}
-		v.Members = append(v.Members, p.Member)
-		if p.Export != nil {
-			v.Exports = append(v.Exports, *p.Export)
-		}
-		if p.Refusal != nil {
-			v.Refusals = append(v.Refusals, *p.Refusal)
-		}
-		v.PartlyImported[p.ID] = slices.ContainsFunc(p.Slices, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) > 0 })
-		r.readProblem(ctx, &v, model.ScopedExchangeNamespace(r.Self, p.ID))
-	}
-	for _, record := range v.Records {
-		r.readProblem(ctx, &v, record.Namespace)
-	}
-	return v, nil
-}
-
-func (r *importRecordController) readProblem(ctx context.Context, v *decide.ReportView, namespace string) {
-	if _, read := v.Unavailable[namespace]; !read {
+	v.Peers = r.Peers.Read(key, hasProblems)
+	for _, p := range v.Peers {
+		namespace := model.ScopedExchangeNamespace(r.Self, p.ID)
 		v.Unavailable[namespace] = r.problem(ctx, namespace)
 	}
+	return v, nil
 }
 
 // keysOf is the key that a record is about.

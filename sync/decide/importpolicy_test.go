@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -154,9 +155,7 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 			found := Import(s.view()).Finding
 			seen := &model.Observation{Import: found.Import, Problems: found.Problems, Sources: found.Sources}
 			got := Report(ReportView{
-				Key: web, Self: "a", Namespace: NamespaceReady, Members: []model.Member{s.peer("c").Member, s.peer("d").Member},
-				Exports: []model.Export{*s.peer("c").Export, *s.peer("d").Export}, Observation: seen,
-				PartlyImported: map[model.ClusterID]bool{"c": true, "d": true},
+				Key: web, Self: "a", Namespace: NamespaceReady, Peers: []exchange.Published{s.peer("c").Published, s.peer("d").Published}, Observation: seen,
 			}).Desired[fmt.Sprintf("comity-a-to-%s", tc.source)]
 			if got.Imported != tc.imported || got.Reason != tc.reason || !strings.Contains(got.Message, tc.message) || strings.Contains(got.Message, "c,,d") {
 				t.Errorf("reported %+v", got)

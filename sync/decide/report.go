@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -26,20 +27,15 @@ type ReportView struct {
 	ImportDisabled bool
 	// Namespace is the state of the namespace to import into.
 	Namespace NamespaceState
-	Members   []model.Member
-	// Removed are the clusters that were removed: what was reported to them goes.
-	Removed []model.ClusterID
-	// Exports and Refusals are what the members export under that name: what is valid,
-	// and what is not.
-	Exports  []model.Export
-	Refusals []model.Refusal
+	// Peers are what the other clusters publish under that name, with slices if the
+	// Observation has problems: that of the members, and of the clusters that were removed.
+	// What was reported to these goes.
+	Peers []exchange.Published
 	// Observation is what was found of the import; nil as long as it was not reconciled.
 	Observation *model.Observation
-	// PartlyImported are the clusters of which at least one endpoint is imported.
-	PartlyImported map[model.ClusterID]bool
 	// Records are the reports of that name that exist, in all exchange namespaces.
 	Records []*exchangev1alpha1.ImportRecord
-	// Unavailable says of exchange namespaces why nothing can be written there.
+	// Unavailable says of the exchange namespaces of Peers why nothing can be written there.
 	Unavailable map[string]string
 	// Now is the time of a report that is new.
 	Now time.Time
@@ -66,12 +62,9 @@ func Report(v ReportView) ReportDecision {
 		v.Observation = &model.Observation{}
 	}
 	keep := map[string]bool{}
-	for _, m := range v.Members {
-		at := v.namespaceOf(m.ID)
-		keep[at] = !m.Synced || v.Unavailable[at] != ""
-	}
-	for _, id := range v.Removed {
-		keep[v.namespaceOf(id)] = false
+	for _, p := range v.Peers {
+		at := v.namespaceOf(p.ID)
+		keep[at] = !p.Removed && (!p.Synced || v.Unavailable[at] != "")
 	}
 	for _, s := range v.Observation.Sources {
 		if _, isMember := keep[v.namespaceOf(s.Cluster)]; isMember && s.State == model.SourceMissing {
@@ -79,22 +72,18 @@ func Report(v ReportView) ReportDecision {
 		}
 	}
 	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
-	for _, refusal := range v.Refusals {
-		if at := v.namespaceOf(refusal.Cluster); !keep[at] {
-			d.Desired[at] = v.spec(refusal.ExportUID, v.refused(refusal))
+	for _, p := range v.Peers {
+		switch at := v.namespaceOf(p.ID); {
+		case p.Removed, keep[at]:
+		case p.Refusal != nil:
+			d.Desired[at] = v.spec(p.Refusal.ExportUID, v.refused(*p.Refusal))
+		case p.Export != nil:
+			if result, known := v.result(p); known {
+				d.Desired[at] = v.spec(p.Export.UID, result)
+			} else {
+				keep[at] = true
+			}
 		}
-	}
-	for _, export := range v.Exports {
-		at := v.namespaceOf(export.Cluster)
-		if _, refused := d.Desired[at]; refused || keep[at] {
-			continue
-		}
-		result, known := v.result(export.Cluster)
-		if !known {
-			keep[at] = true
-			continue
-		}
-		d.Desired[at] = v.spec(export.UID, result)
 	}
 	for _, s := range v.Observation.Sources { // what ended is reported as long as the import lists it
 		at := v.namespaceOf(s.Cluster)
@@ -129,7 +118,7 @@ func (v ReportView) decider(export types.UID) model.ClusterID {
 	return v.Observation.Decider.Cluster
 }
 
-// result is the report on the export of source; false if it is not known yet. First
+// result is the report on what from exports; false if it is not known yet. First
 // match wins:
 //
 //	importing is disabled                         no    ImportDisabled
@@ -149,7 +138,8 @@ func (v ReportView) decider(export types.UID) model.ClusterID {
 //	it waits to become the deciding export, or
 //	another one waits to replace it as such       yes   TakeoverHeld
 //	otherwise                                     yes   Imported
-func (v ReportView) result(source model.ClusterID) (model.Report, bool) {
+func (v ReportView) result(from exchange.Published) (model.Report, bool) {
+	source := from.ID
 	switch {
 	case v.ImportDisabled:
 		return model.Report{Reason: model.ReasonImportDisabled, Message: fmt.Sprintf(
@@ -191,7 +181,8 @@ func (v ReportView) result(source model.ClusterID) (model.Report, bool) {
 		return model.Report{Imported: true, Reason: model.ReasonImported}, true
 	}
 	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonSliceMissing })
-	return model.Report{Imported: kept || v.PartlyImported[source], Reason: leftOut[0].Reason, Message: v.leftOut(source, leftOut)}, true
+	isPart := slices.ContainsFunc(from.Slices, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) > 0 })
+	return model.Report{Imported: kept || isPart, Reason: leftOut[0].Reason, Message: v.leftOut(source, leftOut)}, true
 }
 
 // frozen says to source that what it asks for waits, and where; empty if it does not. It

@@ -10,8 +10,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -33,6 +35,37 @@ func heldBy(id, over model.ClusterID) []model.Takeover {
 	return []model.Takeover{{By: model.SourceExport{Cluster: id}, Decider: model.SourceExport{Cluster: over}, Fields: []string{"type"}, Changes: "secret"}}
 }
 
+var someEndpoints = []*discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, 1)}}
+
+// parts are those of a view: what the members are, and what they export.
+type parts struct {
+	Members     []model.Member
+	Removed     []model.ClusterID
+	Exports     []model.Export
+	Refusals    []model.Refusal
+	Observation *model.Observation
+	Unavailable map[string]string
+}
+
+func (p parts) view(self model.ClusterID) ReportView {
+	v := ReportView{Key: web, Self: self, Namespace: NamespaceReady, Observation: p.Observation, Unavailable: p.Unavailable}
+	for _, m := range p.Members {
+		peer := exchange.Published{Member: m, Removed: slices.Contains(p.Removed, m.ID), Slices: someEndpoints}
+		for _, e := range p.Exports {
+			if e.Cluster == m.ID {
+				peer.Export = &e
+			}
+		}
+		for _, r := range p.Refusals {
+			if r.Cluster == m.ID {
+				peer.Refusal = &r
+			}
+		}
+		v.Peers = append(v.Peers, peer)
+	}
+	return v
+}
+
 // A report names who decides, unless not every member may know of that export.
 func TestAReportNamesTheDecider(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -45,7 +78,7 @@ func TestAReportNamesTheDecider(t *testing.T) {
 	} {
 		o := seen(nil, "a", "c")
 		o.Decider = tc.decider
-		d := Report(ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: o})
+		d := Report(parts{Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: o}.view("b"))
 		if got := d.Desired["comity-b-to-a"].Decider; got != string(tc.want) {
 			t.Errorf("%s: %q", name, got)
 		}
@@ -101,7 +134,7 @@ func TestTheResultOfAnImport(t *testing.T) {
 		{name: "some endpoints are left out", change: func(s *ReportView) { s.Observation = seen([]model.Problem{overlap}, "a") },
 			want: model.Report{Imported: true, Reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "all endpoints are left out", change: func(s *ReportView) {
-			s.Observation, s.PartlyImported = seen([]model.Problem{overlap}, "a"), nil
+			s.Observation, s.Peers[0].Slices = seen([]model.Problem{overlap}, "a"), nil
 		}, want: model.Report{Reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
 			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
@@ -123,13 +156,13 @@ func TestTheResultOfAnImport(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := ReportView{
 				Key: web, Self: "b", Namespace: NamespaceReady,
-				Observation: seen(nil, "a", "c"), PartlyImported: map[model.ClusterID]bool{"a": true},
+				Observation: seen(nil, "a", "c"), Peers: []exchange.Published{{Member: model.Member{ID: "a"}, Slices: someEndpoints}},
 			}
 			c.change(&s)
 			if s.Observation == nil { // as Report does
 				s.Observation = &model.Observation{}
 			}
-			got, known := s.result("a")
+			got, known := s.result(s.Peers[0])
 			if known == c.unknown {
 				t.Fatalf("known is %t", known)
 			}
@@ -148,8 +181,8 @@ func TestManyProblemsFitIntoARecord(t *testing.T) {
 	for range 100 {
 		problems = append(problems, model.Problem{Reason: model.ReasonInvalidEndpoints, Cluster: "a", Message: strings.Repeat("ü", len(problems)+1)})
 	}
-	s := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Observation: seen(problems, "a"), PartlyImported: map[model.ClusterID]bool{"a": true}}
-	got, _ := s.result("a")
+	s := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Observation: seen(problems, "a")}
+	got, _ := s.result(exchange.Published{Member: model.Member{ID: "a"}, Slices: someEndpoints})
 	if len(got.Message) > maxMessage {
 		t.Errorf("%d bytes", len(got.Message))
 	}
@@ -166,70 +199,70 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 	cases := []struct {
 		name      string
 		key       types.NamespacedName
-		view      ReportView
+		view      parts
 		namespace NamespaceState
 		want      string
 	}{
-		{"each source hears of its own export alone", web, ReportView{
+		{"each source hears of its own export alone", web, parts{
 			Members:     []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports:     []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}},
 			Observation: seen([]model.Problem{{Cluster: "c", Reason: model.ReasonAddressOverlap, Message: "overlap"}}, "a", "c"),
 		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c AddressOverlap uc"},
-		{"what is not exported any more is cleared", web, ReportView{
+		{"what is not exported any more is cleared", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)},
 		}, NamespaceReady, ""},
-		{"unless its source was not read", web, ReportView{
+		{"unless its source was not read", web, parts{
 			Members: []model.Member{member("a", false, model.Connected)},
 		}, NamespaceReady, "comity-b-to-a kept"},
-		{"or it is missing", web, ReportView{
+		{"or it is missing", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
 		}, NamespaceReady, "comity-b-to-a kept"},
-		{"nothing new is said before the loop looked", web, ReportView{
+		{"nothing new is said before the loop looked", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a"}}},
 		}, NamespaceReady, "comity-b-to-a kept"},
-		{"nothing is written where nothing can be", web, ReportView{
+		{"nothing is written where nothing can be", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Observation: seen(nil, "a", "c"), Unavailable: map[string]string{"comity-b-to-a": "missing"},
 		}, NamespaceReady, "comity-b-to-a kept, comity-b-to-c Imported uc"},
-		{"an odd id", web, ReportView{
+		{"an odd id", web, parts{
 			Members: []model.Member{member(odd, true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: odd, UID: "u"}}}, Observation: seen(nil, odd),
 		}, NamespaceReady, oddNamespace + " Imported u"},
-		{"a lost cluster that was read hears of its export", web, ReportView{
+		{"a lost cluster that was read hears of its export", web, parts{
 			Members: []model.Member{member("a", true, model.Lost)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: seen(nil, "a"),
 		}, NamespaceReady, "comity-b-to-a Imported ua"},
-		{"whose record is refused hears it, wherever the others are", web, ReportView{
+		{"whose record is refused hears it, wherever the others are", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
 		}, NamespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
-		{"unless it is missing", web, ReportView{
+		{"unless it is missing", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
 			Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
 		}, NamespaceReady, "comity-b-to-a kept"},
-		{"an export that ended, and that the import lists still", web, ReportView{
+		{"an export that ended, and that the import lists still", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},
 			Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceEnded}, model.Source{Cluster: "b", UID: "own", State: model.SourceEnded},
 				model.Source{Cluster: "left", UID: "u", State: model.SourceEnded}),
 		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c kept"},
-		{"one that is suspended is not reported", web, ReportView{
+		{"one that is suspended is not reported", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceSuspended}),
 		}, NamespaceReady, ""},
-		{"what was reported to a cluster that was removed is cleared", web, ReportView{
+		{"what was reported to a cluster that was removed is cleared", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Removed: []model.ClusterID{"a"},
 		}, NamespaceReady, ""},
-		{"there is no namespace", web, ReportView{
+		{"there is no namespace", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}},
 		}, NamespaceMissing, "comity-b-to-a NamespaceMissing ua"},
-		{"Comity's own namespace", types.NamespacedName{Namespace: "comity-system", Name: "web"}, ReportView{
+		{"Comity's own namespace", types.NamespacedName{Namespace: "comity-system", Name: "web"}, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}},
 		}, NamespaceReserved, "comity-b-to-a NamespaceReserved ua"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			v := c.view
-			v.Key, v.Self, v.Namespace, v.PartlyImported = c.key, "b", c.namespace, map[model.ClusterID]bool{"a": true, "c": true}
-			for _, m := range v.Members {
+			v := c.view.view("b")
+			v.Key, v.Namespace = c.key, c.namespace
+			for _, p := range v.Peers {
 				record := &exchangev1alpha1.ImportRecord{}
-				record.Namespace = model.ScopedExchangeNamespace("b", m.ID)
+				record.Namespace = model.ScopedExchangeNamespace("b", p.ID)
 				v.Records = append(v.Records, record)
 			}
 			decided := Report(v)

@@ -72,8 +72,8 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			if !strings.Contains(d.Finding.Problems[0].Message, what) || d.Finding.Problems[0].Cluster != "c" {
 				t.Errorf("the problem is %+v", d.Finding.Problems[0])
 			}
-			report, known := ReportView{Key: web, Self: "a", Namespace: NamespaceReady, PartlyImported: map[model.ClusterID]bool{"c": true},
-				Observation: &model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result("c")
+			report, known := ReportView{Key: web, Self: "a", Namespace: NamespaceReady,
+				Observation: &model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result(s.peer("c").Published)
 			if !known || report.Imported != tc.kept || report.Reason != tc.reason || !strings.Contains(report.Message, what) {
 				t.Errorf("reported %+v", report)
 			}
@@ -106,8 +106,8 @@ func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
 			t.Errorf("%s: %v", name, Import(without).Finding.Problems)
 		}
 	}
-	report := Report(ReportView{Key: web, Self: "a", Namespace: NamespaceReady, Members: []model.Member{{ID: "c", Synced: true}},
-		Refusals: []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}, Observation: &model.Observation{}})
+	report := Report(parts{Members: []model.Member{{ID: "c", Synced: true}},
+		Refusals: []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}}.view("a"))
 	got := report.Desired["comity-a-to-c"]
 	if got.Imported || got.Reason != "NamespaceNotAccepted" || !strings.Contains(got.Message, "accepts no exports of namespace shop from cluster c") {
 		t.Errorf("reported %+v", got)
