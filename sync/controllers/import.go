@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
@@ -224,26 +223,14 @@ func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) 
 	v.Peers = decide.PeerViews(i.Peers.Read(key, true))
 	v.FormsAt = decide.FormsAt(i.leading(), v.Now, v.Peers, i.Retry)
 	decide.ReadList(v)
-	var verdicts map[model.ClusterID]decision.Verdict
 	if i.ImportAdmitter != nil && !v.ImportDisabled {
-		verdicts = i.ImportAdmitter.AdmitImports(ctx, key, decide.ImportInputs(*v))
+		verdicts := i.ImportAdmitter.AdmitImports(ctx, key, decide.ImportInputs(*v))
+		for n := range v.Peers {
+			v.Peers[n].Verdict = new(verdicts[v.Peers[n].ID])
+		}
 	}
-	var answers map[model.ClusterID]bool
 	if i.Prober != nil {
-		answers = i.Prober.Answers(key)
-	}
-	for n := range v.Peers {
-		p := &v.Peers[n]
-		if verdicts != nil {
-			verdict := verdicts[p.ID]
-			p.Verdict = &verdict
-		}
-		switch does, known := answers[p.ID]; {
-		case known && does:
-			p.Probed = decide.Answers
-		case known:
-			p.Probed = decide.Silent
-		}
+		v.Answers = i.Prober.Answers(key)
 	}
 }
 

@@ -153,11 +153,8 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 		return v, err
 	}
 	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
-	var hasProblems bool
-	if seen, ok := r.observations.OfImport(key); ok {
-		v.Observation, hasProblems = &seen, len(seen.Problems) > 0
-	}
-	v.Peers = r.Peers.Read(key, hasProblems)
+	v.Observation = r.observations.OfImport(key)
+	v.Peers = r.Peers.Read(key, len(v.Observation.Problems) > 0)
 	for _, p := range v.Peers {
 		namespace := model.ScopedExchangeNamespace(r.Self, p.ID)
 		v.Unavailable[namespace] = r.problem(ctx, namespace)

@@ -80,12 +80,11 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	return seen, true
 }
 
-// OfImport is what the import controller found; false as long as it found nothing.
-func (o *Observations) OfImport(key types.NamespacedName) (model.Observation, bool) {
+// OfImport is what the import controller found; empty as long as it found nothing.
+func (o *Observations) OfImport(key types.NamespacedName) model.Observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	in, found := o.imported[key]
-	return in.Observation, found
+	return o.imported[key].Observation
 }
 
 // From are the keys of which a cluster was last found to be such a source.

@@ -38,6 +38,9 @@ type ImportView struct {
 	// Peers are the other clusters: the members, the clusters that were
 	// removed, and those that ReadList adds.
 	Peers []PeerView
+	// Answers is what the probes found for this import alone (see ImportDecision.Probe):
+	// whether an endpoint of a cluster answers; nothing of a cluster of which that is not known.
+	Answers map[model.ClusterID]bool
 	// Current is what exists of the import, whoever made it. List is the one that is stored
 	// there; see ReadList.
 	Current plan.Current

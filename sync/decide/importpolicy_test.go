@@ -153,7 +153,7 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 				s.peer("c").Verdict.Warnings = []decision.Violation{{Policy: "p", Message: "old"}}
 			}
 			found := Import(s.view()).Finding
-			seen := &model.Observation{Import: found.Import, Problems: found.Problems, Sources: found.Sources}
+			seen := model.Observation{Import: found.Import, Problems: found.Problems, Sources: found.Sources}
 			got := Report(ReportView{
 				Key: web, Self: "a", Namespace: NamespaceReady, Peers: []exchange.Published{s.peer("c").Published, s.peer("d").Published}, Observation: seen,
 			}).Desired[fmt.Sprintf("comity-a-to-%s", tc.source)]

@@ -34,11 +34,9 @@ type PeerView struct {
 	exchange.Published
 	// Verdict is what the policies with stage Import answer; nil if there are none.
 	Verdict *decision.Verdict
-	// Probed is what the probes found for this import alone (see ImportDecision.Probe).
-	Probed Probed
 }
 
-// PeerViews are views of what was read, with no verdict and no result of probes yet.
+// PeerViews are views of what was read, with no verdict yet.
 func PeerViews(read []exchange.Published) []PeerView {
 	out := make([]PeerView, len(read))
 	for i := range read {
@@ -46,15 +44,6 @@ func PeerViews(read []exchange.Published) []PeerView {
 	}
 	return out
 }
-
-// Probed is the result of probes of the endpoints of one cluster.
-type Probed int
-
-// The zero value means that it is not known.
-const (
-	Answers Probed = iota + 1
-	Silent
-)
 
 // OwnSource is this cluster's own export as a source of the import.
 type OwnSource struct {

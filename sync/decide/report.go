@@ -31,8 +31,8 @@ type ReportView struct {
 	// Observation has problems: that of the members, and of the clusters that were removed.
 	// What was reported to these goes.
 	Peers []exchange.Published
-	// Observation is what was found of the import; nil as long as it was not reconciled.
-	Observation *model.Observation
+	// Observation is what was found of the import; empty as long as it was not reconciled.
+	Observation model.Observation
 	// Records are the reports of that name that exist, in all exchange namespaces.
 	Records []*exchangev1alpha1.ImportRecord
 	// Unavailable says of the exchange namespaces of Peers why nothing can be written there.
@@ -58,9 +58,6 @@ const maxMessage = 1024
 // as the import lists it, so that its cluster does not delete the statement of the
 // withdrawal.
 func Report(v ReportView) ReportDecision {
-	if v.Observation == nil {
-		v.Observation = &model.Observation{}
-	}
 	keep := map[string]bool{}
 	for _, p := range v.Peers {
 		at := v.namespaceOf(p.ID)

@@ -19,8 +19,8 @@ import (
 )
 
 // seen is an observation in which these clusters contribute.
-func seen(problems []model.Problem, clusters ...model.ClusterID) *model.Observation {
-	o := &model.Observation{Import: &model.Import{Key: web}, Problems: problems}
+func seen(problems []model.Problem, clusters ...model.ClusterID) model.Observation {
+	o := model.Observation{Import: &model.Import{Key: web}, Problems: problems}
 	for _, id := range clusters {
 		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: id}})
 	}
@@ -43,7 +43,7 @@ type parts struct {
 	Removed     []model.ClusterID
 	Exports     []model.Export
 	Refusals    []model.Refusal
-	Observation *model.Observation
+	Observation model.Observation
 	Unavailable map[string]string
 }
 
@@ -85,8 +85,8 @@ func TestAReportNamesTheDecider(t *testing.T) {
 	}
 }
 
-func sourcesOf(sources ...model.Source) *model.Observation {
-	return &model.Observation{Sources: sources}
+func sourcesOf(sources ...model.Source) model.Observation {
+	return model.Observation{Sources: sources}
 }
 
 func TestTheResultOfAnImport(t *testing.T) {
@@ -104,17 +104,18 @@ func TestTheResultOfAnImport(t *testing.T) {
 		says    string
 	}{
 		{name: "contributes", change: func(*ReportView) {}, want: model.Report{Imported: true, Reason: model.ReasonImported}},
-		{name: "importing is off, whatever else", change: func(s *ReportView) { s.ImportDisabled, s.Namespace, s.Observation = true, NamespaceMissing, nil },
+		{name: "importing is off, whatever else", change: func(s *ReportView) {
+			s.ImportDisabled, s.Namespace, s.Observation = true, NamespaceMissing, model.Observation{}
+		},
 			want: model.Report{Reason: model.ReasonImportDisabled}, says: "another implementation imports in cluster b"},
-		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceReserved, nil },
+		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceReserved, model.Observation{} },
 			want: model.Report{Reason: model.ReasonNamespaceReserved}, says: "namespace shop is reserved in cluster b"},
-		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceMissing, nil },
+		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceMissing, model.Observation{} },
 			want: model.Report{Reason: model.ReasonNamespaceMissing}, says: "cluster b has no namespace shop; create it there"},
 		{name: "the namespace is going", change: func(s *ReportView) { s.Namespace = NamespaceTerminating },
 			want: model.Report{Reason: model.ReasonNamespaceMissing}, says: "is being deleted"},
-		{name: "the import was not reconciled", change: func(s *ReportView) { s.Observation = nil }, unknown: true},
 		{name: "it was reconciled without this export", change: func(s *ReportView) { s.Observation = seen(nil, "c") }, unknown: true},
-		{name: "nothing was resolved yet", change: func(s *ReportView) { s.Observation = &model.Observation{} }, unknown: true},
+		{name: "the import was not reconciled, or nothing was resolved yet", change: func(s *ReportView) { s.Observation = model.Observation{} }, unknown: true},
 		{name: "a foreign import", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonForeignImport), "a") },
 			want: model.Report{Reason: model.ReasonForeignImport}, says: "ServiceImport shop/web that Comity did not make"},
 		{name: "no name is free", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonNameTaken), "a") },
@@ -159,9 +160,6 @@ func TestTheResultOfAnImport(t *testing.T) {
 				Observation: seen(nil, "a", "c"), Peers: []exchange.Published{{Member: model.Member{ID: "a"}, Slices: someEndpoints}},
 			}
 			c.change(&s)
-			if s.Observation == nil { // as Report does
-				s.Observation = &model.Observation{}
-			}
 			got, known := s.result(s.Peers[0])
 			if known == c.unknown {
 				t.Fatalf("known is %t", known)

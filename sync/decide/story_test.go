@@ -164,13 +164,23 @@ func (s *story) gone(id model.ClusterID) {
 	ReadList(&s.v)
 }
 
+// probed is what the probes find of clusters.
+func (s *story) probed(answers bool, clusters ...model.ClusterID) {
+	if s.v.Answers == nil {
+		s.v.Answers = map[model.ClusterID]bool{}
+	}
+	for _, id := range clusters {
+		s.v.Answers[id] = answers
+	}
+}
+
 func (s *story) removed(id model.ClusterID) {
 	*s.peer(id) = PeerView{Published: exchange.Published{Member: model.Member{ID: id}, Removed: true}}
 }
 
 // restarts makes the agent start again: nothing was read yet.
 func (s *story) restarts() {
-	s.v.FormsAt = s.v.Now.Add(10 * time.Second)
+	s.v.FormsAt, s.v.Answers = s.v.Now.Add(10*time.Second), nil
 	for i := range s.v.Peers {
 		p := &s.v.Peers[i]
 		*p = PeerView{Published: exchange.Published{Known: p.Known, Removed: p.Removed, Member: model.Member{ID: p.ID, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.ConfirmMissingBefore}}}

@@ -151,8 +151,9 @@ func (i *importing) hasReady(in *plan.ImportInput, id model.ClusterID) bool {
 
 // isPresumedDown reports whether nothing but its slices says that a source is down.
 func (i *importing) isPresumedDown(id model.ClusterID) bool {
-	at := slices.IndexFunc(i.Peers, func(p PeerView) bool { return p.ID == id })
-	return at >= 0 && i.Peers[at].Probed != Silent && !i.Peers[at].Liveness.Silent && !i.Peers[at].Liveness.Seen
+	answers, isProbed := i.Answers[id]
+	return (answers || !isProbed) &&
+		slices.ContainsFunc(i.Peers, func(p PeerView) bool { return p.ID == id && !p.Liveness.Silent && !p.Liveness.Seen })
 }
 
 // tiersFor are the tiers of an import of which an export with these tiers decides: those of

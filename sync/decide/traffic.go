@@ -41,8 +41,9 @@ func (i *importing) direct(d *ImportDecision) {
 				published = derived
 			}
 			d.Probe[p.ID] = exchange.Targets(published)
-			silent = silent || p.Probed == Silent
-			wasDown = wasDown && p.Probed != Answers
+			answers, isProbed := i.Answers[p.ID]
+			silent = silent || isProbed && !answers
+			wasDown = wasDown && !answers
 		} else {
 			wasDown = false
 		}

@@ -96,7 +96,7 @@ func TestOnlyWhatNoHeartbeatSpeaksForIsProbed(t *testing.T) {
 		change func(*story)
 		probed bool
 	}{
-		"without a Peer":        {func(s *story) { s.gone("b"); s.peer("b").Probed = Silent }, true},
+		"without a Peer":        {func(s *story) { s.gone("b"); s.probed(false, "b") }, true},
 		"missing":               {func(s *story) { s.loses("b") }, true},
 		"lost, and read before": {func(s *story) { s.peer("b").Liveness.State = model.Lost }, false},
 		"lost, and not read":    {func(s *story) { s.unread("b") }, false},
@@ -108,7 +108,7 @@ func TestOnlyWhatNoHeartbeatSpeaksForIsProbed(t *testing.T) {
 			s.publishes("b", at(-30))
 			s.publishes("c", at(-20))
 			s.step()
-			s.peer("b").Probed, s.peer("c").Probed = Silent, Silent
+			s.probed(false, "b", "c")
 			tc.change(s)
 			s.step()
 			want := map[model.ClusterID]model.Traffic{}
@@ -121,7 +121,7 @@ func TestOnlyWhatNoHeartbeatSpeaksForIsProbed(t *testing.T) {
 			if !tc.probed {
 				return
 			}
-			s.peer("b").Probed = Answers
+			s.probed(true, "b")
 			s.step()
 			if len(s.last.Plan.Traffic) > 0 {
 				t.Errorf("it answers, and traffic is %v", s.last.Plan.Traffic)
@@ -260,7 +260,7 @@ func TestWhatIsDownStaysSoOverARestart(t *testing.T) {
 	}{
 		"nothing is known of it yet":       {func(*story) {}, "b"},
 		"its heartbeat is missing still":   {func(s *story) { s.unread("b"); s.peer("b").Liveness.Seen = false }, "b"},
-		"its endpoints answer":             {func(s *story) { s.peer("b").Probed = Answers }, ""},
+		"its endpoints answer":             {func(s *story) { s.probed(true, "b") }, ""},
 		"its heartbeat is seen":            {func(s *story) { s.publishes("b", at(-30)) }, ""},
 		"nobody else has a ready endpoint": {func(s *story) { s.deletes("c") }, ""},
 	} {
