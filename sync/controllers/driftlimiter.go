@@ -69,22 +69,18 @@ func (l *driftLimiter) of(owner types.NamespacedName) map[driftObject]*drift {
 }
 
 // allowed leaves out the actions on objects whose correction has to wait. An
-// action that applies something new never waits. Most imports have no such object,
-// and then no digest is computed.
+// action that applies something new never waits.
 func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action) []plan.Action {
-	if contested, _ := l.contested(owner); len(contested) == 0 {
-		return actions
-	}
-	return slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool {
-		return a.Verb != plan.Delete && l.wait(owner, objectOf(a.Object), digest(a.Object)) > 0
-	})
+	return slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool { return a.Verb != plan.Delete && l.wait(owner, a.Object) > 0 })
 }
 
-func (l *driftLimiter) wait(owner types.NamespacedName, object driftObject, digest string) time.Duration {
+// wait is how long the correction of an object has to wait. Most imports have no such
+// object, and then no digest is computed.
+func (l *driftLimiter) wait(owner types.NamespacedName, desired plan.Object) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := l.of(owner)[object]
-	if d == nil || d.delay == 0 || d.digest != digest {
+	d := l.of(owner)[objectOf(desired)]
+	if d == nil || d.delay == 0 || d.digest != digest(desired) {
 		return 0
 	}
 	return max(0, d.last.Add(d.delay).Sub(l.clock.Now()))
@@ -107,7 +103,7 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 		applied = applied[1:]
 		version, by := lastChange(in.Current, object)
 		if version == "" || by != "" { // else nobody but Comity wrote it
-			l.note(in.Key, object, a.Object, version, by)
+			l.note(in.Key, a.Object, version, by)
 		}
 	}
 }
@@ -116,19 +112,23 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 // (empty if it was created), changed last by a field manager. The same version
 // twice is a cache that lags behind, not a change. No digest is computed of what is
 // applied for the first time: most objects are created once, and nobody changes them.
-func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, desired plan.Object, version, by string) {
+func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, version, by string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.clock.Now()
-	d := l.of(owner)[object]
+	now, object, objects := l.clock.Now(), objectOf(desired), l.of(owner)
+	if objects == nil {
+		objects = map[driftObject]*drift{}
+	}
+	l.imports.Set(owner, objects, lastDriftDelay+driftWindow) // for as long as anything of it counts
+	d := objects[object]
 	if d == nil || d.expired(now) {
-		l.put(owner, object, &drift{replaced: version, last: now})
+		objects[object] = &drift{replaced: version, last: now}
 		return
 	}
 	digest := digest(desired)
 	switch {
 	case d.digest != "" && d.digest != digest:
-		l.put(owner, object, &drift{digest: digest, replaced: version, last: now})
+		objects[object] = &drift{digest: digest, replaced: version, last: now}
 		return
 	case version != "" && version == d.replaced:
 		return
@@ -139,7 +139,6 @@ func (l *driftLimiter) note(owner types.NamespacedName, object driftObject, desi
 		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
 		d.corrections = nil
 	}
-	l.put(owner, object, d)
 }
 
 // contested are problems with the objects of an import whose correction is delayed, sorted,
@@ -173,16 +172,6 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.
 func (d *drift) expires() time.Time { return d.last.Add(d.delay + driftWindow) }
 
 func (d *drift) expired(now time.Time) bool { return !now.Before(d.expires()) }
-
-// put remembers an object, and its import for as long as anything of it counts.
-func (l *driftLimiter) put(owner types.NamespacedName, object driftObject, d *drift) {
-	objects := l.of(owner)
-	if objects == nil {
-		objects = map[driftObject]*drift{}
-	}
-	objects[object] = d
-	l.imports.Set(owner, objects, lastDriftDelay+driftWindow)
-}
 
 // forget drops an object that Comity itself deleted.
 func (l *driftLimiter) forget(owner types.NamespacedName, object driftObject) {

@@ -35,15 +35,15 @@ var theService = driftObject{kind: "Service", name: "derived-1"}
 
 // as is the object with some content.
 func as(content string) plan.Object {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: theService.name, Labels: map[string]string{"content": content}}}
+	return &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: theService.kind}, ObjectMeta: metav1.ObjectMeta{Name: theService.name, Labels: map[string]string{"content": content}}}
 }
 
 // answer applies the object once it may, and says how long that took.
 func (f *fight) answer(content string) time.Duration {
-	wait := f.wait(key("web"), theService, digest(as(content)))
+	wait := f.wait(key("web"), as(content))
 	f.clock.Step(wait)
 	f.version++
-	f.note(key("web"), theService, as(content), fmt.Sprint(f.version), "kubectl-edit")
+	f.note(key("web"), as(content), fmt.Sprint(f.version), "kubectl-edit")
 	return wait
 }
 
@@ -64,7 +64,7 @@ func TestATugOfWarBacksOff(t *testing.T) {
 	if diff := cmp.Diff([]model.Problem{{Reason: "Contested", Message: "Service shop/derived-1 is repeatedly changed by field manager \"kubectl-edit\", so Comity corrects it less often; let only Comity write to it"}}, contested); diff != "" || again <= 0 || again > lastDriftDelay {
 		t.Errorf("look again in %v; contested (-want +got):\n%s", again, diff)
 	}
-	if wait := f.wait(key("web"), theService, digest(as("another"))); wait != 0 {
+	if wait := f.wait(key("web"), as("another")); wait != 0 {
 		t.Errorf("what is wanted anew waits %v", wait)
 	}
 
@@ -90,8 +90,8 @@ func TestWhatIsNoTugOfWarNeverWaits(t *testing.T) {
 			return f.answer("d")
 		},
 		"an export that comes and goes": func(f *fight, _ int) time.Duration {
-			wait := f.wait(key("web"), theService, digest(as("d")))
-			f.note(key("web"), theService, as("d"), "", "")
+			wait := f.wait(key("web"), as("d"))
+			f.note(key("web"), as("d"), "", "")
 			f.forget(key("web"), theService)
 			return wait
 		},
@@ -114,9 +114,9 @@ func TestAnObjectThatIsDeletedAgainAndAgainIsContested(t *testing.T) {
 	f := newFight()
 	waited := false
 	for range 10 {
-		wait := f.wait(key("web"), theService, digest(as("d")))
+		wait := f.wait(key("web"), as("d"))
 		waited = waited || wait > 0
-		f.note(key("web"), theService, as("d"), "", "")
+		f.note(key("web"), as("d"), "", "")
 	}
 	if contested, _ := f.contested(key("web")); !waited || len(contested) != 1 || !strings.Contains(contested[0].Message, "changed by something") {
 		t.Errorf("waited %v, contested %v", waited, contested)
@@ -126,7 +126,7 @@ func TestAnObjectThatIsDeletedAgainAndAgainIsContested(t *testing.T) {
 func TestAContestRemembersOnlyWhatWasWrittenLately(t *testing.T) {
 	f := newFight()
 	for n := range 10_000 {
-		f.note(key(fmt.Sprint(n)), theService, as("d"), "1", "")
+		f.note(key(fmt.Sprint(n)), as("d"), "1", "")
 		f.clock.Step(time.Second)
 	}
 	if n := f.imports.Len(); n > 3000 {
