@@ -4,6 +4,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,6 +28,10 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/plan"
 )
+
+// maxBatch is how many slices of one other cluster one reconcile of an import writes. Then
+// the other imports, and the other clusters of this one, are served.
+const maxBatch = 20
 
 // maxRounds bounds how often one import is planned in a row: once for the Service, once for
 // what needs its addresses, twice more for a replacement, and twice for slices without a label.
@@ -66,8 +71,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	options := b.controllerOptions()
-	b.importQueue = options.NewQueue("import", options.RateLimiter).(*notify.Queue)
-	options.NewQueue = only(b.importQueue)
+	b.importQueue = shareQueue(&options, "import")
 	return ctrl.NewControllerManagedBy(mgr).Named("import").
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself)).
@@ -88,7 +92,8 @@ func (i *importController) memberChanged(c model.MemberChange, changed func(noti
 	case model.ExportChanged:
 		changed(fromMember(c))
 	case model.NamespaceChanged:
-		for _, in := range i.keysIn(context.Background(), c.Key.Name) { // caches: it does not wait
+		keys, _ := i.keysIn(context.Background(), c.Key.Name) // caches: it does not wait, nor fail
+		for _, in := range keys {
 			changed(notify.Change{From: notify.Origin(c.ID), Key: in})
 		}
 	case model.MemberOther, model.HeartbeatBack:
@@ -105,16 +110,10 @@ func (i *importController) memberChanged(c model.MemberChange, changed func(noti
 
 // everything lists all keys that have something to import or to remove.
 func (i *importController) everything(ctx context.Context) ([]types.NamespacedName, error) {
-	keys, err := i.exports(ctx)
+	keys, err := i.keysIn(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	keys = append(keys, i.Peers.Keys()...)
-	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{})
-	if err != nil {
-		return nil, err
-	}
-	keys = append(keys, imports...)
 	// An import may have left slices or a Service without a ServiceImport.
 	for _, list := range []client.ObjectList{&discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}} {
 		err := eachListed(ctx, i.client, list, func(o client.Object) { keys = append(keys, i.importedObject(ctx, o)...) }, client.HasLabels{model.LabelServiceName})
@@ -127,22 +126,21 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 
 // inNamespace lists what waits for a namespace.
 func (i *importController) inNamespace(ctx context.Context, o client.Object) []types.NamespacedName {
-	return i.keysIn(ctx, o.GetName())
+	keys, _ := i.keysIn(ctx, o.GetName())
+	return keys
 }
 
-// keysIn lists what is exported to, or imported into, the namespace.
-func (i *importController) keysIn(ctx context.Context, namespace string) []types.NamespacedName {
+// keysIn lists what is exported to, or imported into, the namespace; or into all, if that is
+// empty. It returns what it found until an error, too.
+func (i *importController) keysIn(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
 	keys, err := i.exports(ctx, client.InNamespace(namespace))
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	keys = append(keys, i.peerKeysIn(namespace)...)
 	// What is kept of a cluster that was not read is among neither.
 	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(namespace))
-	if err != nil {
-		return keys
-	}
-	return append(keys, imports...)
+	return append(keys, imports...), err
 }
 
 // Reconcile brings one import up to date.
@@ -270,6 +268,35 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 		in.Current = in.Current.After(actions, applied)
 	}
 	return planned, did, nil // the next event continues from here
+}
+
+// batch is what one reconcile of an import makes of the actions, and the slices of other
+// clusters that it leaves for later; what is made after all is left out then. Slices of a
+// cluster come after those of clusters with fewer.
+func batch(self model.ClusterID, actions []plan.Action) (now, later []plan.Action) {
+	isOthers := func(a plan.Action) bool { return a.Source != "" && a.Source != self }
+	count := map[model.ClusterID]int{}
+	for _, a := range actions {
+		switch {
+		case isOthers(a):
+			if count[a.Source]++; count[a.Source] > maxBatch {
+				later = append(later, a)
+				continue
+			}
+		case a.AfterAll && len(later) > 0:
+			continue
+		}
+		now = append(now, a)
+	}
+	for first := 0; first < len(now); first++ {
+		end := first
+		for end < len(now) && isOthers(now[end]) {
+			end++
+		}
+		slices.SortStableFunc(now[first:end], func(a, b plan.Action) int { return cmp.Compare(count[a.Source], count[b.Source]) })
+		first = end
+	}
+	return now, later
 }
 
 // pay has each cluster pay for the writes of its slices, which took so long together with

@@ -55,9 +55,8 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	options := b.controllerOptions()
-	// The states in between of an import that keeps changing are not reported.
-	b.reportQueue = notify.NewPatientQueue(b.Workers, 1)("import-records", options.RateLimiter).(*notify.Queue)
-	options.NewQueue = only(b.reportQueue)
+	options.NewQueue = notify.NewPatientQueue(b.Workers, 1) // the states in between of an import that keeps changing are not reported
+	b.reportQueue = shareQueue(&options, "import-records")
 	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(exchangeLifecycle)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).

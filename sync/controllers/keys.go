@@ -90,9 +90,9 @@ func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
 	return b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil
 }
 
-// peerKeysIn are what the other members export from a namespace.
+// peerKeysIn are what the other members export from a namespace, or from all if that is empty.
 func (b *base) peerKeysIn(namespace string) []types.NamespacedName {
-	return slices.DeleteFunc(slices.Clone(b.Peers.Keys()), func(key types.NamespacedName) bool { return key.Namespace != namespace })
+	return slices.DeleteFunc(slices.Clone(b.Peers.Keys()), func(key types.NamespacedName) bool { return namespace != "" && key.Namespace != namespace })
 }
 
 // mapped is a handler of objects that users change, derived one of those that Comity writes.

@@ -55,8 +55,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		return is
 	})
 	options := b.controllerOptions()
-	b.publishQueue = options.NewQueue("publish", options.RateLimiter).(*notify.Queue)
-	options.NewQueue = only(b.publishQueue)
+	b.publishQueue = shareQueue(&options, "publish")
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
@@ -201,21 +200,9 @@ func (p *publishController) copies(ctx context.Context, v decide.ExportView) ([]
 	if err != nil {
 		return nil, err
 	}
-	found := map[types.NamespacedName]bool{}
-	out := slices.DeleteFunc(labeled, func(s *discoveryv1.EndpointSlice) bool {
-		found[client.ObjectKeyFromObject(s)] = true
-		return !p.isOwnNamespace(ctx, s)
-	})
+	named := map[types.NamespacedName]bool{}
 	add := func(namespace, source string) {
-		at := types.NamespacedName{Namespace: namespace, Name: model.RecordSliceName(v.Local.Key.Namespace, source)}
-		if err != nil || found[at] {
-			return
-		}
-		found[at] = true
-		var slice *discoveryv1.EndpointSlice
-		if slice, err = getSlice(ctx, p.Exchange.Client, at); slice != nil {
-			out = append(out, slice)
-		}
+		named[types.NamespacedName{Namespace: namespace, Name: model.RecordSliceName(v.Local.Key.Namespace, source)}] = true
 	}
 	for _, record := range v.Records {
 		for _, source := range record.Spec.Slices {
@@ -229,7 +216,20 @@ func (p *publishController) copies(ctx context.Context, v decide.ExportView) ([]
 			}
 		}
 	}
-	return out, err
+	out := slices.DeleteFunc(labeled, func(s *discoveryv1.EndpointSlice) bool {
+		delete(named, client.ObjectKeyFromObject(s))
+		return !p.isOwnNamespace(ctx, s)
+	})
+	for at := range named {
+		slice, err := getSlice(ctx, p.Exchange.Client, at)
+		if err != nil {
+			return nil, err
+		}
+		if slice != nil {
+			out = append(out, slice)
+		}
+	}
+	return out, nil
 }
 
 // keep keeps what was found, and counts the attempt for the first pass.

@@ -385,6 +385,15 @@ func (b *base) controllerOptions() controller.Options {
 	}
 }
 
+// shareQueue gives a controller a queue that others know, too.
+func shareQueue(options *controller.Options, name string) *notify.Queue {
+	queue := options.NewQueue(name, options.RateLimiter)
+	options.NewQueue = func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return queue
+	}
+	return queue.(*notify.Queue)
+}
+
 // retry turns the class of a failed write into when to try again.
 func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (reconcile.Result, error) {
 	log := ctrl.LoggerFrom(ctx)
