@@ -155,9 +155,9 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.
 		if d.by != "" {
 			who = fmt.Sprintf("field manager %q", d.by)
 		}
-		contested = append(contested, model.Problem{Reason: model.ReasonContested, Message: fmt.Sprintf(
+		contested = append(contested, model.Problemf(model.ReasonContested, "",
 			"%s %s/%s is repeatedly changed by %s, so Comity corrects it less often; let only Comity write to it",
-			object.kind, owner.Namespace, object.name, who)})
+			object.kind, owner.Namespace, object.name, who))
 		next := d.last.Add(d.delay).Sub(now)
 		if next <= 0 {
 			next = d.expires().Sub(now)

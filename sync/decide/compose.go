@@ -4,7 +4,6 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -266,8 +265,8 @@ func (i *importing) confirm() {
 	text := imported.Annotations[model.AnnotationConfirmTakeover]
 	at := slices.IndexFunc(i.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.ID() == text })
 	if at < 0 {
-		i.problems = append(i.problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-			"ServiceImport %s, annotation %s is %s, and the import has no such export; use kubectl comity confirm takeover, or remove it", i.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text))})
+		i.problems = append(i.problems, model.Problemf(model.ReasonInvalidAnnotation, "",
+			"ServiceImport %s, annotation %s is %s, and the import has no such export; use kubectl comity confirm takeover, or remove it", i.Local.Key, model.AnnotationConfirmTakeover, model.Quote(text)))
 		return
 	}
 	first := i.list.Entries[at]

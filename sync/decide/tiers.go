@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -165,18 +166,20 @@ func (v *ImportView) tiersFor(from model.ClusterID, exported, standing string) (
 	if exported != "" {
 		export.Annotations = map[string]string{model.AnnotationTiers: exported}
 	}
-	asked := []func() (model.Tiers, error){
-		func() (model.Tiers, error) { return model.TiersOf("cluster "+string(from)+", ServiceExport", export) },
+	type annotated struct {
+		kind   string
+		object metav1.Object
 	}
+	asked := []annotated{{"cluster " + string(from) + ", ServiceExport", export}}
 	if v.Current.Import != nil && model.IsManaged(v.Current.Import) {
-		asked = slices.Insert(asked, 0, func() (model.Tiers, error) { return model.TiersOf(mcsv1beta1.ServiceImportKindName, v.Current.Import) })
+		asked = slices.Insert(asked, 0, annotated{mcsv1beta1.ServiceImportKindName, v.Current.Import})
 	}
 	if v.Local.Namespace != nil {
-		asked = append(asked, func() (model.Tiers, error) { return model.TiersOf("Namespace", v.Local.Namespace) })
+		asked = append(asked, annotated{"Namespace", v.Local.Namespace})
 	}
 	var problems []model.Problem
-	for _, ask := range asked {
-		tiers, err := ask()
+	for _, a := range asked {
+		tiers, err := model.TiersOf(a.kind, a.object)
 		if tiers.Exist() {
 			return tiers, problems
 		}
@@ -188,7 +191,7 @@ func (v *ImportView) tiersFor(from model.ClusterID, exported, standing string) (
 		if unreadable == nil {
 			consequence = fmt.Sprintf("%q stays in force", stands)
 		}
-		problems = append(problems, model.Problem{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf("%v; %s until that is corrected", err, consequence)})
+		problems = append(problems, model.Problemf(model.ReasonInvalidAnnotation, "", "%v; %s until that is corrected", err, consequence))
 		if unreadable == nil {
 			return stands, problems
 		}

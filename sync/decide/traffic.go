@@ -34,7 +34,11 @@ func (i *importing) direct(d *ImportDecision) {
 		}
 		derived, silent := i.derivedOf(p.ID), p.Liveness.Silent
 		drained, forced := p.drained(in.Key, i.Now)
-		wasDown := !drained && areDirected(derived)
+		// The slices say that the source was down or drained.
+		wasDown := !drained && slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
+			_, directed := s.Annotations[model.AnnotationPublished]
+			return directed
+		})
 		if i.isDoubtful(p, wasDown) {
 			published := in.Sources[p.ID] // says which endpoints were ready before they were directed here
 			if len(published) == 0 {
@@ -97,14 +101,6 @@ func (i *importing) isDoubtful(p *PeerView, wasDown bool) bool {
 	return s.State.IsServed() && (s.State == model.SourceMissing || !p.Known || !s.Liveness.Seen && wasDown)
 }
 
-// areDirected reports whether the slices of a source say that it was down or drained.
-func areDirected(derived []*discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
-		_, directed := s.Annotations[model.AnnotationPublished]
-		return directed
-	})
-}
-
 // derivedOf are the slices that Comity made of those of cluster.
 func (i *importing) derivedOf(cluster model.ClusterID) []*discoveryv1.EndpointSlice {
 	return slices.DeleteFunc(slices.Clone(i.Current.Slices), func(s *discoveryv1.EndpointSlice) bool {
@@ -123,8 +119,8 @@ func onLost(key types.NamespacedName, current plan.Current, namespace *corev1.Na
 	}
 	value, err := model.ParseOnLost(text)
 	if err != nil {
-		return value, []model.Problem{{Reason: model.ReasonInvalidAnnotation, Message: fmt.Sprintf(
-			"%s, annotation %s: %v; %s applies until that is corrected", where, model.AnnotationOnLost, err, value)}}
+		return value, []model.Problem{model.Problemf(model.ReasonInvalidAnnotation, "",
+			"%s, annotation %s: %v; %s applies until that is corrected", where, model.AnnotationOnLost, err, value)}
 	}
 	return value, nil
 }
@@ -163,9 +159,9 @@ func lostSliceProblems(in *plan.ImportInput) []model.Problem {
 		if len(names) > 1 {
 			others = fmt.Sprintf(" and those of %d more", len(names)-1)
 		}
-		out = append(out, model.Problem{Reason: model.ReasonSliceMissing, Cluster: id, Message: fmt.Sprintf(
+		out = append(out, model.Problemf(model.ReasonSliceMissing, id,
 			"the copy of EndpointSlice %s/%s%s that cluster %s published is gone without a statement, so its endpoints are kept; check Comity there, and its exchange namespaces",
-			in.Key.Namespace, names[0], others, id)})
+			in.Key.Namespace, names[0], others, id))
 	}
 	return out
 }

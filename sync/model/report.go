@@ -196,6 +196,11 @@ type Problem struct {
 	Message string
 }
 
+// Problemf is a problem with a message in the format of fmt.Sprintf.
+func Problemf(reason string, cluster ClusterID, format string, args ...any) Problem {
+	return Problem{Reason: reason, Cluster: cluster, Message: fmt.Sprintf(format, args...)}
+}
+
 // Reasons of problems.
 const (
 	// ReasonNameTaken: an object that is not Comity's has the name of a derived one.

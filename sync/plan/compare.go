@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -75,8 +74,8 @@ func (c comparison[T]) all(desired, current map[types.NamespacedName]T) changes 
 		case !exists:
 			plan.apply = append(plan.apply, create(desired[at]))
 		case !c.own && !model.IsManaged(existing):
-			plan.problems = append(plan.problems, model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-				"%s %s was not created by Comity, so nothing is published under that name there; delete it", c.kind.Kind, at)})
+			plan.problems = append(plan.problems, model.Problemf(model.ReasonNameTaken, "",
+				"%s %s was not created by Comity, so nothing is published under that name there; delete it", c.kind.Kind, at))
 		case changesAddressType(existing, desired[at]):
 			plan.apply = append(append(plan.apply, remove(existing, c.kind)...), create(desired[at]))
 		default:

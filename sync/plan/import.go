@@ -98,7 +98,7 @@ func Import(in ImportInput) ImportPlan {
 	if in.Desired == nil {
 		return p.remove()
 	}
-	if p.besideForeign() {
+	if in.Current.Import != nil && p.own == nil { // somebody else's ServiceImport has the name
 		return p.foreignImportPlan()
 	}
 	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
@@ -127,9 +127,6 @@ func Import(in ImportInput) ImportPlan {
 	return plan
 }
 
-// besideForeign reports whether somebody else's ServiceImport has the name.
-func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.own == nil }
-
 // foreignImportPlan plans an import whose name a foreign ServiceImport has.
 // Nothing is created for it: the endpoints of Comity would be mixed with those
 // of the other implementation. But clients may still use the address of a
@@ -138,8 +135,8 @@ func (p *importer) besideForeign() bool { return p.Current.Import != nil && p.ow
 // which ports are those of a cluster that was not. The list is written in any case: what
 // ended is else in it for ever.
 func (p *importer) foreignImportPlan() ImportPlan {
-	plan := ImportPlan{Problems: []model.Problem{{Reason: model.ReasonForeignImport, Message: fmt.Sprintf(
-		"ServiceImport %s was not created by Comity, so nothing of that name is imported; delete it to let Comity create its own", p.Key)}}}
+	plan := ImportPlan{Problems: []model.Problem{model.Problemf(model.ReasonForeignImport, "",
+		"ServiceImport %s was not created by Comity, so nothing of that name is imported; delete it to let Comity create its own", p.Key)}}
 	if p.existing == nil {
 		return plan
 	}
@@ -159,7 +156,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 func (p *importer) serviceProblems() []model.Problem {
 	var problems []model.Problem
 	add := func(reason, format string, args ...any) {
-		problems = append(problems, model.Problem{Reason: reason, Message: fmt.Sprintf(format, args...)})
+		problems = append(problems, model.Problemf(reason, "", format, args...))
 	}
 	if p.replaces() {
 		what := fmt.Sprintf("of type %s", p.Desired.Type)
@@ -224,16 +221,18 @@ func newImporter(in ImportInput) *importer {
 }
 
 func (p *importer) resolveFamilies() {
+	var existing []corev1.IPFamily
+	if p.existing != nil {
+		existing = p.existing.Spec.IPFamilies
+	}
 	switch {
 	case p.existing != nil && p.Frozen:
-		p.families = p.existing.Spec.IPFamilies
+		p.families = existing
 		return
-	case p.existing != nil:
-		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, p.existing.Spec.IPFamilies)
-	case p.Frozen && p.own != nil && p.own.Annotations[model.AnnotationDerivedName] == "" && p.name != "": // it never had a Service: nothing else would say so
+	case p.existing == nil && p.Frozen && p.own != nil && p.own.Annotations[model.AnnotationDerivedName] == "" && p.name != "": // it never had a Service: nothing else would say so
 		p.families = []corev1.IPFamily{}
 	default:
-		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, nil)
+		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, existing)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
 }
@@ -245,7 +244,8 @@ func (p *importer) hasKept() bool {
 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
-// pipeline created it and it is to be adopted; nil otherwise.
+// pipeline created it and it is to be adopted; nil otherwise. That of the pipeline has no mark
+// but the name of the derived Service, which has to be the pipeline's, too.
 func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 	s := p.Current.Import
 	switch {
@@ -253,7 +253,7 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 		return nil
 	case model.IsManaged(s):
 		return s
-	case p.takesOver && maybeSveltosImport(s, p.Key) && slices.ContainsFunc(p.Current.Services, func(s *corev1.Service) bool {
+	case p.takesOver && s.Annotations[model.AnnotationDerivedName] == model.DerivedName(p.Key.Name) && slices.ContainsFunc(p.Current.Services, func(s *corev1.Service) bool {
 		return s.Name == model.DerivedName(p.Key.Name) && (p.adoptsService(s) || model.IsManaged(s) && s.Labels[model.LabelServiceName] == p.Key.Name)
 	}):
 		return s

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/merge"
@@ -69,14 +70,7 @@ func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.Se
 }
 
 func idOf(port discoveryv1.EndpointPort) portID {
-	id := portID{protocol: corev1.ProtocolTCP}
-	if port.Name != nil {
-		id.name = *port.Name
-	}
-	if port.Protocol != nil {
-		id.protocol = *port.Protocol
-	}
-	return id
+	return portID{ptr.Deref(port.Name, ""), ptr.Deref(port.Protocol, corev1.ProtocolTCP)}
 }
 
 // keptPorts are the ports of a kept slice, and whether they have other names than now.
@@ -109,15 +103,10 @@ func (p *importer) keptPorts(s *discoveryv1.EndpointSlice) ([]discoveryv1.Endpoi
 // names of those of the derived Service.
 func (p *importer) keepSlices(named map[string]*discoveryv1.EndpointSlice) {
 	for _, s := range p.Current.Slices {
-		if p.owns(s) && (p.unsynced.Has(clusterOf(s)) || p.isLostSlice(s) && p.isCarried(s)) {
+		if p.owns(s) && (p.unsynced.Has(clusterOf(s)) || slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s)) && p.isCarried(s)) {
 			named[s.Name] = p.keptForm(s)
 		}
 	}
-}
-
-// isLostSlice reports whether a derived slice is of a source that its publisher lost.
-func (p *importer) isLostSlice(s *discoveryv1.EndpointSlice) bool {
-	return slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s))
 }
 
 // isCarried reports whether the import would contain a derived slice if its source

@@ -21,22 +21,35 @@ import (
 // ServiceImport only where there is no derived Service with a list. The zero value if there
 // is none, or none that can be read.
 func StoredList(current Current, key types.NamespacedName) model.List {
-	for _, name := range derivedNames(key, current.Import) {
-		for _, s := range current.Services {
-			if s.Name != name || !model.IsManaged(s) || s.DeletionTimestamp != nil || !ofImport(s, key, current.Import) {
-				continue
-			}
-			if list, err := model.ParseList(s.Annotations[model.AnnotationList]); err == nil {
-				return list
-			}
+	var holders []metav1.Object
+	for _, s := range derivedServices(current, key, current.Import) {
+		if s.DeletionTimestamp == nil {
+			holders = append(holders, s)
 		}
 	}
-	if own := current.Import; own != nil && model.IsManaged(own) {
-		if list, err := model.ParseList(own.Annotations[model.AnnotationList]); err == nil {
+	if current.Import != nil {
+		holders = append(holders, current.Import)
+	}
+	for _, o := range holders {
+		if list, err := model.ParseList(o.GetAnnotations()[model.AnnotationList]); err == nil && model.IsManaged(o) {
 			return list
 		}
 	}
 	return model.List{}
+}
+
+// derivedServices are the derived Services of an import, whoever made them, preferred names
+// first.
+func derivedServices(current Current, key types.NamespacedName, own *mcsv1beta1.ServiceImport) []*corev1.Service {
+	var out []*corev1.Service
+	for _, name := range derivedNames(key, own) {
+		for _, s := range current.Services {
+			if s.Name == name && ofImport(s, key, own) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
 }
 
 // ofImport reports whether a derived Service is that of an import, by its label, or, if a

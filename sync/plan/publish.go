@@ -278,18 +278,14 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
 		}
-		if old, has := existing[keyOf(r)]; has && (own || model.IsManaged(old)) && sameResult(old.Spec, spec) {
+		if old, has := existing[keyOf(r)]; has && (own || model.IsManaged(old)) &&
+			old.Spec.ExportUID == spec.ExportUID && old.Spec.Imported == spec.Imported && old.Spec.Reason == spec.Reason {
 			r.Spec.Since = old.Spec.Since
 		}
 		want[keyOf(r)] = sign(r, nil)
 	}
 	plan := recordComparison[*exchangev1alpha1.ImportRecord](reportKind, own).all(want, existing)
 	return slices.Concat(plan.apply, plan.remove), plan.problems
-}
-
-// sameResult reports whether two records have the same result for the same export.
-func sameResult(before, now exchangev1alpha1.ImportRecordSpec) bool {
-	return before.ExportUID == now.ExportUID && before.Imported == now.Imported && before.Reason == now.Reason
 }
 
 func recordLabels(export types.NamespacedName) map[string]string {

@@ -21,11 +21,9 @@ var serviceKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
-// names are the names that the derived Service may have, the preferred one first.
+// derivedNames are the names that the derived Service may have, the preferred one first.
 // The name in the annotation of the existing ServiceImport is preferred to the
 // other: a rename would change the clusterset IP.
-func (p *importer) names() []string { return derivedNames(p.Key, p.own) }
-
 func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []string {
 	names := []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)}
 	if own != nil && own.Annotations[model.AnnotationDerivedName] == names[1] {
@@ -38,15 +36,7 @@ func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []str
 // A Service is recognized by its label. If a user removed the label or gave it
 // another value, it is recognized by the annotation of the ServiceImport.
 func (p *importer) ownServices() []*corev1.Service {
-	var own []*corev1.Service
-	for _, name := range p.names() {
-		for _, s := range p.Current.Services {
-			if s.Name == name && ofImport(s, p.Key, p.own) && (model.IsManaged(s) || p.adoptsService(s)) {
-				own = append(own, s)
-			}
-		}
-	}
-	return own
+	return slices.DeleteFunc(derivedServices(p.Current, p.Key, p.own), func(s *corev1.Service) bool { return !model.IsManaged(s) && !p.adoptsService(s) })
 }
 
 // canDerive reports whether name is one that the derived Service of an import
@@ -89,7 +79,7 @@ func (p *importer) chooseName() string {
 	if p.existing != nil {
 		return p.existing.Name
 	}
-	for _, name := range p.names() {
+	for _, name := range derivedNames(p.Key, p.own) {
 		if p.occupier(name) == nil {
 			return name
 		}
@@ -111,7 +101,7 @@ func (p *importer) occupier(name string) *corev1.Service {
 // import has is no problem: that is how adler32 collisions are resolved.
 func (p *importer) nameProblems() []model.Problem {
 	var problems []model.Problem
-	for _, name := range []string{model.DerivedName(p.Key.Name), model.AlternateDerivedName(p.Key.Name)} {
+	for _, name := range derivedNames(p.Key, nil) {
 		if name == p.name {
 			break // the other name was not needed
 		}
@@ -120,8 +110,8 @@ func (p *importer) nameProblems() []model.Problem {
 		}
 	}
 	if p.name == "" && len(problems) == 0 {
-		problems = append(problems, model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-			"other imports have both names that the derived Service of %s can have; rename the exported Service", p.Key)})
+		problems = append(problems, model.Problemf(model.ReasonNameTaken, "",
+			"other imports have both names that the derived Service of %s can have; rename the exported Service", p.Key))
 	}
 	return problems
 }
@@ -131,8 +121,8 @@ func nameTaken(kind, namespace, name, instead string) model.Problem {
 	if instead == "" {
 		consequence = "nothing is imported"
 	}
-	return model.Problem{Reason: model.ReasonNameTaken, Message: fmt.Sprintf(
-		"%s %s/%s, which Comity did not create, has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)}
+	return model.Problemf(model.ReasonNameTaken, "",
+		"%s %s/%s, which Comity did not create, has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)
 }
 
 // replaces reports whether the derived Service has to be deleted and created again.
@@ -198,14 +188,6 @@ func (p *importer) desiredService() *corev1.Service {
 		s.Labels[model.LabelSourceCluster] = string(p.Self)
 	}
 	return sign(s, append(appliedNames(&s.Spec, assigned...), servicePortNames(s.Spec.Ports)...))
-}
-
-// clusterIP is None for a headless import; otherwise the API server assigns one.
-func (p *importer) clusterIP() string {
-	if p.Desired.Type == mcsv1beta1.Headless {
-		return corev1.ClusterIPNone
-	}
-	return ""
 }
 
 // maintains reports whether the derived Service selects pods of this cluster.

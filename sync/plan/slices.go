@@ -257,14 +257,6 @@ func (p *importer) carries(t discoveryv1.AddressType) bool {
 	return false // FQDN: kube-proxy serves none
 }
 
-// sourceName is the name of the slice in its source cluster.
-func (p *importer) sourceName(cluster model.ClusterID, s *discoveryv1.EndpointSlice) string {
-	if name := s.Annotations[model.AnnotationSourceSlice]; name != "" && cluster != p.Self {
-		return name
-	}
-	return s.Name
-}
-
 // portID identifies a port both in a slice and in a Service.
 type portID struct {
 	name     string
@@ -325,6 +317,9 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 	s.Labels[model.LabelSourceCluster] = string(cluster)
 	s.Labels[discoveryv1.LabelServiceName] = p.name
 	s.Labels[discoveryv1.LabelManagedBy] = model.ManagedBy
-	s.Annotations[model.AnnotationSourceSlice] = p.sourceName(cluster, source)
+	s.Annotations[model.AnnotationSourceSlice] = source.Name
+	if name := sourceOf(source); name != "" && cluster != p.Self { // that of a copy is another one
+		s.Annotations[model.AnnotationSourceSlice] = name
+	}
 	return sign(s, nil)
 }

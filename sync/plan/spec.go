@@ -62,11 +62,14 @@ func jsonName(f reflect.StructField) string {
 func (p *importer) serviceSpec() corev1.ServiceSpec {
 	policy := familyPolicy(p.families, p.Desired.IPFamilies)
 	spec := corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, Selector: p.selector(), ClusterIP: p.clusterIP(), IPFamilies: p.families, IPFamilyPolicy: &policy,
+		Type: corev1.ServiceTypeClusterIP, Selector: p.selector(), IPFamilies: p.families, IPFamilyPolicy: &policy,
 		SessionAffinity:       cmp.Or(p.Desired.SessionAffinity, corev1.ServiceAffinityNone),
 		SessionAffinityConfig: p.Desired.SessionAffinityConfig,
 		InternalTrafficPolicy: p.Desired.InternalTrafficPolicy,
 		TrafficDistribution:   p.Desired.TrafficDistribution,
+	}
+	if p.Desired.Type == mcsv1beta1.Headless { // otherwise the API server assigns one
+		spec.ClusterIP = corev1.ClusterIPNone
 	}
 	for _, port := range p.ports {
 		spec.Ports = append(spec.Ports, corev1.ServicePort{

@@ -10,7 +10,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -27,9 +26,7 @@ const (
 
 // isSveltosService reports whether s is the pipeline's derived Service of key.
 func isSveltosService(s *corev1.Service, key types.NamespacedName) bool {
-	return s.Namespace == key.Namespace && s.Name == model.DerivedName(key.Name) &&
-		s.Labels[model.LabelServiceName] == key.Name && s.Labels[model.LabelServiceImported] == "true" &&
-		s.Labels[labelManagedBy] == sveltos
+	return s.Name == model.DerivedName(key.Name) && s.Labels[model.LabelServiceName] == key.Name && s.Labels[model.LabelServiceImported] == "true" && s.Labels[labelManagedBy] == sveltos
 }
 
 // AdoptableFrom is the source cluster of a slice of key that the Sveltos pipeline created;
@@ -38,7 +35,7 @@ func AdoptableFrom(s *discoveryv1.EndpointSlice, key types.NamespacedName) model
 	derived := model.DerivedName(key.Name)
 	text, named := strings.CutPrefix(s.Name, derived+"-")
 	id, err := model.ParseClusterID(text)
-	if model.IsManaged(s) || !named || err != nil || s.Namespace != key.Namespace || s.Labels[model.LabelServiceName] != key.Name ||
+	if model.IsManaged(s) || !named || err != nil || s.Labels[model.LabelServiceName] != key.Name ||
 		s.Labels[discoveryv1.LabelServiceName] != derived || s.Labels[discoveryv1.LabelManagedBy] != sveltos {
 		return ""
 	}
@@ -46,14 +43,6 @@ func AdoptableFrom(s *discoveryv1.EndpointSlice, key types.NamespacedName) model
 		return ""
 	}
 	return id
-}
-
-// maybeSveltosImport reports whether s can be the pipeline's ServiceImport of
-// key. Such an import has no mark of the pipeline but the derived Service's
-// name, so the caller also has to check that Service.
-func maybeSveltosImport(s *mcsv1beta1.ServiceImport, key types.NamespacedName) bool {
-	return s.Namespace == key.Namespace && s.Name == key.Name &&
-		s.Annotations[model.AnnotationDerivedName] == model.DerivedName(key.Name)
 }
 
 // releaseFromSveltos returns a JSON merge patch that removes the pipeline's

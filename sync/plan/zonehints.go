@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -49,12 +50,10 @@ func newHintRule(d *model.Import, traffic map[model.ClusterID]model.Traffic, zon
 	r := hintRule{zones: zones, traffic: traffic, open: zones}
 	preferred := slices.DeleteFunc(slices.Collect(maps.Keys(traffic)), func(id model.ClusterID) bool { return traffic[id] != model.Preferred })
 	r.inTiers = len(preferred) > 0
-	if d.TrafficDistribution != nil {
-		switch *d.TrafficDistribution {
-		case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
-			corev1.ServiceTrafficDistributionPreferSameNode: // Kubernetes allows the same zone in place of the same node
-			r.sameZone = true
-		}
+	switch ptr.Deref(d.TrafficDistribution, "") {
+	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+		corev1.ServiceTrafficDistributionPreferSameNode: // Kubernetes allows the same zone in place of the same node
+		r.sameZone = true
 	}
 	if r.inTiers && r.sameZone {
 		closed := sets.Set[string]{}
