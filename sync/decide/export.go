@@ -137,7 +137,7 @@ type exporting struct {
 
 func newExporting(v ExportView) *exporting {
 	e := &exporting{ExportView: v, published: map[string]bool{}}
-	e.d.Plan = plan.PublishInput{Key: v.Local.Key, CurrentRecords: v.Records, CurrentSlices: v.Copies, Own: v.Own, Now: v.Now}
+	e.d.Plan = plan.PublishInput{Key: v.Local.Key, Annotations: map[string]string{}, CurrentRecords: v.Records, CurrentSlices: v.Copies, Own: v.Own, Now: v.Now}
 	e.Records = slices.DeleteFunc(slices.Clone(v.Records), func(r *exchangev1alpha1.ExportRecord) bool { return !e.isOwn(r) })
 	e.d.Retry = len(e.Records) < len(v.Records) // the Lease may be read soon
 	if v.Local.Export == nil {

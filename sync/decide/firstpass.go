@@ -79,14 +79,10 @@ func (f *FirstPass) Attempted(part Part, key types.NamespacedName, succeeded boo
 	return f.check()
 }
 
+// check completes the pass if both parts were seeded and nothing of them is pending.
 func (f *FirstPass) check() (completed bool) {
-	exports, haveExports := f.pending[Exports]
-	namespaces, haveNamespaces := f.pending[Namespaces]
-	if f.complete || !haveExports || !haveNamespaces || len(exports)+len(namespaces) > 0 {
-		return false
-	}
-	f.complete = true
-	return true
+	f.complete = len(f.pending) == 2 && len(f.pending[Exports])+len(f.pending[Namespaces]) == 0
+	return f.complete
 }
 
 // IsComplete reports whether everything was published, or attempted three times.

@@ -77,14 +77,12 @@ func deniedSince(local LocalExport, records []*exchangev1alpha1.ExportRecord) (s
 	return since, published
 }
 
-// sinceAnnotations are the annotations of a record that keep when its export was first
-// denied; nil if it is not denied.
-func sinceAnnotations(since map[string]time.Time) map[string]string {
-	if len(since) == 0 {
-		return nil
+// annotateSince has the record say when its export was first denied, if it is denied.
+func (e *exporting) annotateSince(since map[string]time.Time) {
+	if len(since) > 0 {
+		text, _ := json.Marshal(since) // names and times, which JSON can express
+		e.d.Plan.Annotations[model.AnnotationDeniedSince] = string(text)
 	}
-	text, _ := json.Marshal(since) // names and times, which JSON can express
-	return map[string]string{model.AnnotationDeniedSince: string(text)}
 }
 
 // publishInGrace publishes an export that is denied as it is now, but to nobody who
@@ -99,7 +97,7 @@ func (e *exporting) publishInGrace() {
 
 // announce keeps the grace in the record, and decides again when it ends.
 func (e *exporting) announce() {
-	e.d.Plan.Annotations = sinceAnnotations(e.grace.since)
+	e.annotateSince(e.grace.since)
 	e.again(e.grace.until.Sub(e.Now))
 	e.d.Finding.WithdrawnAt = e.grace.until
 }
@@ -112,11 +110,7 @@ func (e *exporting) annotateKept() {
 			kept = record.Annotations[model.AnnotationKept]
 		}
 	}
-	if kept == "" || e.d.Plan.Record == nil {
-		return
+	if kept != "" && e.d.Plan.Record != nil {
+		e.d.Plan.Annotations[model.AnnotationKept] = kept
 	}
-	if e.d.Plan.Annotations == nil {
-		e.d.Plan.Annotations = map[string]string{}
-	}
-	e.d.Plan.Annotations[model.AnnotationKept] = kept
 }

@@ -146,7 +146,9 @@ func (v *ImportView) sameness(p *PeerView) ruling {
 			v.Local.Key.Namespace, p.ID, p.ID)}
 	}
 	if label := v.differs(theirs); label != "" {
-		return ruling{decision.Denied, model.ReasonNamespaceMismatch, mismatch(v.Local.Key.Namespace, v.Local.Namespace.Labels, p.ID, label, theirs)}
+		return ruling{decision.Denied, model.ReasonNamespaceMismatch, fmt.Sprintf(
+			"label %s of Namespace %s is %s here and %s in cluster %s; give both the same value, or rename one of the namespaces",
+			label, v.Local.Key.Namespace, show(v.Local.Namespace.Labels, label), show(theirs, label), p.ID)}
 	}
 	return ruling{outcome: decision.Allowed}
 }
@@ -173,13 +175,9 @@ func (v *ImportView) differs(theirs map[string]string) string {
 	return ""
 }
 
-func mismatch(namespace string, ours map[string]string, cluster model.ClusterID, label string, theirs map[string]string) string {
-	show := func(labels map[string]string) string {
-		if value, has := labels[label]; has {
-			return model.Quote(value)
-		}
-		return "not set"
+func show(labels map[string]string, label string) string {
+	if value, has := labels[label]; has {
+		return model.Quote(value)
 	}
-	return fmt.Sprintf("label %s of Namespace %s is %s here and %s in cluster %s; give both the same value, or rename one of the namespaces",
-		label, namespace, show(ours), show(theirs), cluster)
+	return "not set"
 }

@@ -76,34 +76,9 @@ func (l Live) loss(exportedAt time.Time, version string) string {
 	return ""
 }
 
-// NeedsOwnLive reports whether OwnSource needs v.Live: something is missing in the cache.
+// NeedsOwnLive reports whether Own needs what the API server says: something is missing in
+// the cache.
 func NeedsOwnLive(local LocalExport) bool { return local.Export == nil || local.Service == nil }
-
-// ownState is the row of the import table for the own export that an import lists as
-// entry, as far as ServiceExport and Service decide it: SourcePublished if both exist,
-// SourceEnded, SourceSuspended if the Service is missing, or SourceNotRead, of which problem
-// says why nothing may change.
-func ownState(local LocalExport, entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord) (state model.SourceState, problem string) {
-	switch {
-	case local.Export != nil && local.Service != nil:
-		return model.SourcePublished, ""
-	case local.Export != nil:
-		problem, state = live.serviceAbsence(local.Export.UID), model.SourceSuspended
-	default:
-		problem, state = live.absence(), model.SourceEnded
-		switch {
-		case problem != "":
-		case live.Undefined != "":
-			problem = live.Undefined
-		default:
-			problem = ownLoss(entry, live, records)
-		}
-	}
-	if problem != "" {
-		return model.SourceNotRead, problem
-	}
-	return state, ""
-}
 
 // ownLoss is Live.loss for the own export that an import lists as entry, by its records:
 // the list has no version of the store, and the import may be decided before the record is
@@ -125,13 +100,23 @@ func ownLoss(entry model.Entry, live Live, records []*exchangev1alpha1.ExportRec
 	return loss
 }
 
-// Own is this cluster's own export as a source of its import: ownState, and what the
-// policies decide. Records are what the exchange holds of it, read only if there is no
-// ServiceExport, or policies deny it.
+// Own is this cluster's own export, which an import lists as entry, as a source of it: what
+// ServiceExport and Service say, and then the policies. Nothing may change of what the API
+// server did not confirm. Records are what the exchange holds of it, read only if there is
+// no ServiceExport, or policies deny it.
 func Own(local LocalExport, entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord, now time.Time) OwnSource {
-	state, problem := ownState(local, entry, live, records)
-	if state != model.SourcePublished {
-		return OwnSource{State: state, Why: problem}
+	absent, problem := model.SourceSuspended, ""
+	switch {
+	case local.Export == nil:
+		absent, problem = model.SourceEnded, cmp.Or(live.absence(), live.Undefined, ownLoss(entry, live, records))
+	case local.Service == nil:
+		problem = live.serviceAbsence(local.Export.UID)
+	}
+	switch {
+	case problem != "":
+		return OwnSource{State: model.SourceNotRead, Why: problem}
+	case NeedsOwnLive(local):
+		return OwnSource{State: absent}
 	}
 	switch local.Verdict.Outcome {
 	case decision.Allowed:

@@ -71,7 +71,7 @@ func (e *exporting) unwritable(namespace string) string {
 // It returns how many more slices there are than a record may name.
 func (e *exporting) planRecord() (more int) {
 	export := e.export
-	e.d.Plan.Slices, export.Slices, more = sliceCopies(e.Local, sharedPorts(e.Local), e.Copies)
+	e.d.Plan.Slices, export.Slices, more = e.sliceCopies(e.sharedPorts())
 	export.Identity = identity(e.Local.Namespace, e.IdentityLabels)
 	record := exchange.Record(export)
 	record.ExportVersion = e.Local.Export.ResourceVersion
@@ -108,30 +108,27 @@ func (e *exporting) keepPublished() {
 func (e *exporting) keepUnevaluated() {
 	e.keepPublished()
 	if e.d.Plan.Record != nil {
-		keepShared(&e.d, e.Local, e.Copies)
+		e.keepShared()
 	}
 	since, _ := deniedSince(e.Local, e.Records)
-	e.d.Plan.Annotations = sinceAnnotations(since)
+	e.annotateSince(since)
 	e.d.Retry = true // the end of what keeps policies from being evaluated, such as a deadline, is no event
 }
 
 // sharedPorts are the ports that the local export shares.
-func sharedPorts(local LocalExport) model.PortSelection {
-	ports, _, err := exchange.Ports(local.Export, local.Service)
-	if err != nil {
-		return model.PortSelection{}
-	}
+func (e *exporting) sharedPorts() model.PortSelection {
+	ports, _, _ := exchange.Ports(e.Local.Export, e.Local.Service) // none with an error
 	return ports
 }
 
 // keepShared takes from the record that is kept the ports that are shared no longer,
 // and adds the slices, with no other port than the record: what policies did not
 // evaluate yet is not published. A record that is left without a port is withdrawn.
-func keepShared(d *ExportDecision, local LocalExport, current []*discoveryv1.EndpointSlice) {
-	record, shared := d.Plan.Record, sharedPorts(local)
+func (e *exporting) keepShared() {
+	record, shared := e.d.Plan.Record, e.sharedPorts()
 	ports := slices.DeleteFunc(slices.Clone(record.Ports), func(p mcsv1beta1.ServicePort) bool { return !shared.Contains(p.Name) })
 	if len(ports) == 0 && !shared.All() {
-		d.Plan.Record, d.Plan.Audience = nil, nil
+		e.d.Plan.Record, e.d.Plan.Audience = nil, nil
 		return
 	}
 	record.Ports = ports
@@ -145,7 +142,7 @@ func keepShared(d *ExportDecision, local LocalExport, current []*discoveryv1.End
 		}
 		shared = model.PortsNamed(names...)
 	}
-	d.Plan.Slices, record.Slices, _ = sliceCopies(local, shared, current)
+	e.d.Plan.Slices, record.Slices, _ = e.sliceCopies(shared)
 }
 
 // namespacesInScope are the exchange namespaces of the scope and, if that is every
@@ -167,15 +164,15 @@ func (e *exporting) namespacesInScope() []string {
 
 // sliceCopies returns the copies to publish of the slices of the Service, with the
 // ports that are shared, the names of these slices, and how many more there are
-// than a record may name. Current are the copies that are published now.
-func sliceCopies(local LocalExport, shared model.PortSelection, current []*discoveryv1.EndpointSlice) (copies []*discoveryv1.EndpointSlice, names []string, more int) {
-	sources := slices.SortedFunc(slices.Values(local.Slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+// than a record may name.
+func (e *exporting) sliceCopies(shared model.PortSelection) (copies []*discoveryv1.EndpointSlice, names []string, more int) {
+	sources := slices.SortedFunc(slices.Values(e.Local.Slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, source := range sources {
-		slice, ok := exchange.CopySlice(local.Key, source, shared)
+		slice, ok := exchange.CopySlice(e.Local.Key, source, shared)
 		if !ok {
 			continue
 		}
-		for _, part := range exchange.Cut(local.Key, slice, current) {
+		for _, part := range exchange.Cut(e.Local.Key, slice, e.Copies) {
 			if len(names) == exchange.MaxSliceNames {
 				more++
 				continue
@@ -247,19 +244,14 @@ func (e *exporting) again(after time.Duration) {
 // isFollowed reports whether every reader of a statement was read completely, and none
 // reports anything about the export. A removed member is no reader.
 func (e *exporting) isFollowed(record *exchangev1alpha1.ExportRecord) bool {
-	shared := model.ExchangeNamespace(e.Self)
-	isRead := record.Namespace == shared || slices.ContainsFunc(e.Removed, func(id model.ClusterID) bool {
-		return record.Namespace == model.ScopedExchangeNamespace(e.Self, id)
-	})
-	for _, m := range e.Members {
-		if record.Namespace != shared && record.Namespace != model.ScopedExchangeNamespace(e.Self, m.ID) {
-			continue
-		}
-		isRead = true
-		reports := slices.ContainsFunc(e.Reports, func(r model.Report) bool { return r.Cluster == m.ID && r.ExportUID == record.Spec.ExportUID })
-		if !m.Synced || !m.Reported || reports {
-			return false
-		}
+	isShared := record.Namespace == model.ExchangeNamespace(e.Self)
+	reads := func(id model.ClusterID) bool {
+		return isShared || record.Namespace == model.ScopedExchangeNamespace(e.Self, id)
 	}
-	return isRead
+	waits := func(m model.Member) bool {
+		return reads(m.ID) && (!m.Synced || !m.Reported ||
+			slices.ContainsFunc(e.Reports, func(r model.Report) bool { return r.Cluster == m.ID && r.ExportUID == record.Spec.ExportUID }))
+	}
+	isKnown := isShared || slices.ContainsFunc(e.Removed, reads) || slices.ContainsFunc(e.Members, func(m model.Member) bool { return reads(m.ID) })
+	return isKnown && !slices.ContainsFunc(e.Members, waits)
 }

@@ -139,17 +139,13 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 	source := from.ID
 	switch {
 	case v.ImportDisabled:
-		return model.Report{Reason: model.ReasonImportDisabled, Message: fmt.Sprintf(
-			"another implementation imports in cluster %s", v.Self)}, true
+		return notImported(model.ReasonImportDisabled, "another implementation imports in cluster %s", v.Self), true
 	case v.Namespace == NamespaceReserved:
-		return model.Report{Reason: model.ReasonNamespaceReserved, Message: fmt.Sprintf(
-			"namespace %s is reserved in cluster %s; export from another one", v.Key.Namespace, v.Self)}, true
+		return notImported(model.ReasonNamespaceReserved, "namespace %s is reserved in cluster %s; export from another one", v.Key.Namespace, v.Self), true
 	case v.Namespace == NamespaceMissing:
-		return model.Report{Reason: model.ReasonNamespaceMissing, Message: fmt.Sprintf(
-			"cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace)}, true
+		return notImported(model.ReasonNamespaceMissing, "cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace), true
 	case v.Namespace == NamespaceTerminating:
-		return model.Report{Reason: model.ReasonNamespaceMissing, Message: fmt.Sprintf(
-			"namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self)}, true
+		return notImported(model.ReasonNamespaceMissing, "namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self), true
 	}
 	if kept, is := v.byRule(source); is {
 		return kept, true
@@ -165,10 +161,10 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 			return model.Report{Reason: p.Reason, Message: message}, true
 		}
 	}
-	if len(leftOut) == 0 && slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Starting }) {
-		return model.Report{}, false // whether it waits, and for what, is not known
-	}
 	if len(leftOut) == 0 {
+		if slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Starting }) {
+			return model.Report{}, false // whether it waits, and for what, is not known
+		}
 		if text := v.frozen(source); text != "" {
 			return model.Report{Imported: true, Reason: model.ReasonFrozen, Message: text}, true
 		}
@@ -211,15 +207,16 @@ func (v ReportView) reconciled(source model.ClusterID) bool {
 // refused is the result of an export whose record is not valid, or whose namespace
 // is not accepted.
 func (v ReportView) refused(refusal model.Refusal) model.Report {
-	self := v.Self
 	if refusal.Reason == model.ReasonNamespaceNotAccepted {
-		return model.Report{Reason: refusal.Reason, Message: fmt.Sprintf(
-			"cluster %s accepts no exports of namespace %s from cluster %s; its administrator can list it in spec.acceptedNamespaces of the Peer",
-			self, v.Key.Namespace, refusal.Cluster)}
+		return notImported(refusal.Reason, "cluster %s accepts no exports of namespace %s from cluster %s; its administrator can list it in spec.acceptedNamespaces of the Peer",
+			v.Self, v.Key.Namespace, refusal.Cluster)
 	}
-	return model.Report{Reason: model.ReasonInvalidRecord, Message: fmt.Sprintf(
-		"cluster %s cannot use the record: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
-		self, refusal.Field, refusal.Cluster)}
+	return notImported(model.ReasonInvalidRecord, "cluster %s cannot use the record: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
+		v.Self, refusal.Field, refusal.Cluster)
+}
+
+func notImported(reason, format string, args ...any) model.Report {
+	return model.Report{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // prevented says why a problem with this cluster's own objects keeps the export of source

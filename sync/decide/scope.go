@@ -40,14 +40,10 @@ func audience(self model.ClusterID, scope model.Scope, members []model.Member) (
 	if scope.All() {
 		return []string{model.ExchangeNamespace(self)}, nil
 	}
-	known := make(map[model.ClusterID]bool, len(members))
-	for _, m := range members {
-		known[m.ID] = true
-	}
 	for _, id := range scope.Clusters() {
 		switch {
 		case id == self: // a cluster imports its own export without an exchange
-		case !known[id]:
+		case !isMember(id, members):
 			unknown = append(unknown, id)
 		default:
 			namespaces = append(namespaces, model.ScopedExchangeNamespace(self, id))
@@ -98,8 +94,11 @@ func (e *exporting) exclude() {
 
 // isReadBy reports whether a member can read a live record of the export now.
 func (e *exporting) isReadBy(id model.ClusterID) bool {
-	isMember := slices.ContainsFunc(e.Members, func(m model.Member) bool { return m.ID == id })
-	return isMember && (e.published[model.ExchangeNamespace(e.Self)] || e.published[model.ScopedExchangeNamespace(e.Self, id)])
+	return isMember(id, e.Members) && (e.published[model.ExchangeNamespace(e.Self)] || e.published[model.ScopedExchangeNamespace(e.Self, id)])
+}
+
+func isMember(id model.ClusterID, members []model.Member) bool {
+	return slices.ContainsFunc(members, func(m model.Member) bool { return m.ID == id })
 }
 
 // publishedScope is where an export is published: its effective scope without some
