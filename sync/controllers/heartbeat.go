@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -144,13 +143,12 @@ func (h *heartbeat) logChange(err error, result string) {
 // renew writes the Lease once, after reading it if it is not known.
 func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
 	if h.lease == nil {
-		existing := &coordinationv1.Lease{}
-		err := h.Exchange.Live.Get(ctx, key, existing)
+		existing, err := get[coordinationv1.Lease](ctx, h.Exchange.Live, key)
 		switch {
-		case apierrors.IsNotFound(err):
-			return h.create(ctx, key)
 		case err != nil:
-			return fmt.Errorf("read Lease %s: %w", key, err)
+			return err
+		case existing == nil:
+			return h.create(ctx, key)
 		}
 		holder := existing.Annotations[model.AnnotationClusterUID]
 		h.held(cmp.Or(types.UID(holder), "unknown"))

@@ -24,9 +24,6 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// indexReport finds the ImportRecords of one name in all exchange namespaces.
-const indexReport = "comity.report"
-
 // importRecordController reports to the other members how this cluster imports
 // their exports: one ImportRecord for each import and source cluster.
 type importRecordController struct {
@@ -37,10 +34,6 @@ type importRecordController struct {
 
 func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	r := &importRecordController{b, rate.NewLimiter(rate.Limit(b.Workers), b.Workers)}
-	name := func(o client.Object) []string { return []string{o.GetName()} }
-	if err := b.Exchange.Indexer.IndexField(context.Background(), &exchangev1alpha1.ImportRecord{}, indexReport, name); err != nil {
-		return err
-	}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed()},
 		Notifiers: []*notify.Notifier{&b.observations.ImportChanged, b.Exchange.Changed, &b.claimChanged},
@@ -143,7 +136,7 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 		Unavailable: map[string]string{},
 	}
 	var list exchangev1alpha1.ImportRecordList
-	if err := r.Exchange.Client.List(ctx, &list, client.MatchingFields{indexReport: model.RecordName(key.Namespace, key.Name)}); err != nil {
+	if err := r.Exchange.Client.List(ctx, &list, client.MatchingFields{indexExport: model.RecordName(key.Namespace, key.Name)}); err != nil {
 		return v, fmt.Errorf("list ImportRecords: %w", err)
 	}
 	v.Records = slices.DeleteFunc(pointers(list.Items), func(o *exchangev1alpha1.ImportRecord) bool { return !r.isOwnNamespace(ctx, o) })

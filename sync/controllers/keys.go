@@ -25,7 +25,7 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// Indexes of the manager's cache. With them the work for one key is
+// Indexes of the manager's cache and of that of the exchange. With them the work for one key is
 // proportional to that Service's objects and to nothing else.
 const (
 	// indexService finds slices by the Service that they belong to.
@@ -40,7 +40,8 @@ const (
 	indexDerived = "comity.derived"
 )
 
-func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+// addIndexes adds those of the manager's cache, and those of the cache of the exchange.
+func addIndexes(ctx context.Context, own, exchange client.FieldIndexer) error {
 	byLabel := func(label string) client.IndexerFunc {
 		return func(o client.Object) []string {
 			if value := o.GetLabels()[label]; value != "" {
@@ -49,24 +50,18 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 			return nil
 		}
 	}
+	byName := func(o client.Object) []string { return []string{o.GetName()} }
 	return errors.Join(
-		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, byLabel(discoveryv1.LabelServiceName)),
-		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexImport, byLabel(model.LabelServiceName)),
-		indexer.IndexField(ctx, &corev1.Service{}, indexImport, byLabel(model.LabelServiceName)),
-		indexer.IndexField(ctx, &mcsv1beta1.ServiceImport{}, indexDerived, func(o client.Object) []string {
+		own.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, byLabel(discoveryv1.LabelServiceName)),
+		own.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexImport, byLabel(model.LabelServiceName)),
+		own.IndexField(ctx, &corev1.Service{}, indexImport, byLabel(model.LabelServiceName)),
+		own.IndexField(ctx, &mcsv1beta1.ServiceImport{}, indexDerived, func(o client.Object) []string {
 			return []string{model.DerivedName(o.GetName())}
 		}),
-	)
-}
-
-// addExchangeIndexes adds those of the cache of the exchange.
-func addExchangeIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	return errors.Join(
-		indexer.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexExport, exportIndex),
-		indexer.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, func(o client.Object) []string {
-			return []string{o.GetName()}
-		}),
-		indexer.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexEnded, endedIndex),
+		exchange.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexExport, exportIndex),
+		exchange.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, byName),
+		exchange.IndexField(ctx, &exchangev1alpha1.ImportRecord{}, indexExport, byName),
+		exchange.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexEnded, endedIndex),
 	)
 }
 

@@ -193,8 +193,8 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Report, bo
 	if !ok {
 		return nil, false
 	}
-	export := &mcsv1beta1.ServiceExport{}
-	if err := c.base.client.Get(context.Background(), key, export); err != nil { // a cache: it does not wait
+	export, err := get[mcsv1beta1.ServiceExport](context.Background(), c.base.client, key) // a cache: it does not wait
+	if err != nil || export == nil {
 		return nil, false
 	}
 	return decide.Destinations(c.base.Self, seen, c.base.Peers.Members(), c.base.Peers.Reports(key), export.UID)
@@ -277,9 +277,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	} else {
 		publishing = applier.Through(opts.Exchange.Client)
 	}
-	if err := errors.Join(
-		addIndexes(context.Background(), mgr.GetFieldIndexer()), addExchangeIndexes(context.Background(), opts.Exchange.Indexer),
-	); err != nil {
+	if err := addIndexes(context.Background(), mgr.GetFieldIndexer(), opts.Exchange.Indexer); err != nil {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
 	b := &base{
@@ -313,9 +311,7 @@ func setDefaults(mgr ctrl.Manager, opts *Options) {
 	if len(opts.IdentityLabels) == 0 {
 		opts.IdentityLabels = []string{model.LabelIdentity}
 	}
-	if opts.Writer == nil {
-		opts.Writer = mgr.GetClient()
-	}
+	opts.Writer = cmp.Or(opts.Writer, mgr.GetClient())
 	if opts.Recorder == nil {
 		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
 	}

@@ -201,8 +201,8 @@ func (i *importing) again() (wait time.Duration) {
 // isUnevaluated reports whether policies could not be evaluated for what a member exports, or
 // did. They are not for one that exports nothing, as most members do of most imports.
 func (i *importing) isUnevaluated(p PeerView) bool {
-	isSource := p.Export != nil || slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool { return e.Cluster == p.ID })
-	return isSource && p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated
+	_, listed := i.list.Find(p.ID)
+	return (p.Export != nil || listed) && p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated
 }
 
 // AfterPlan is the finding once the import was planned, and applied as far as the

@@ -200,8 +200,11 @@ func (v ReportView) contributes(source model.ClusterID) bool {
 
 // reconciled reports whether the import was reconciled with the export of source.
 func (v ReportView) reconciled(source model.ClusterID) bool {
-	return v.Observation.Import != nil &&
-		slices.ContainsFunc(v.Observation.Import.Constituents, func(c model.Constituent) bool { return c.Cluster == source })
+	if v.Observation.Import == nil {
+		return false
+	}
+	_, has := v.Observation.Import.Constituent(source)
+	return has
 }
 
 // refused is the result of an export whose record is not valid, or whose namespace

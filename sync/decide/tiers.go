@@ -138,8 +138,8 @@ func (i *importing) hasReady(in *plan.ImportInput, id model.ClusterID) bool {
 	if !isRead {
 		published = i.derivedOf(id)
 	}
-	at := slices.IndexFunc(in.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == id })
-	if isRead && (at < 0 || len(in.Desired.Constituents[at].Ports) == 0 && len(in.Desired.Ports) > 0) {
+	c, has := in.Desired.Constituent(id)
+	if isRead && (!has || len(c.Ports) == 0 && len(in.Desired.Ports) > 0) {
 		return false
 	}
 	return slices.ContainsFunc(published, func(s *discoveryv1.EndpointSlice) bool {

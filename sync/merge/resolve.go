@@ -15,15 +15,10 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// endpoint is the protocol and number of a port, which have to be unique in a
+// endpointOf is the protocol and number of a port, which have to be unique in a
 // Service.
-type endpoint struct {
-	protocol corev1.Protocol
-	number   int32
-}
-
-func endpointOf(p mcsv1beta1.ServicePort) endpoint {
-	return endpoint{protocol: p.Protocol, number: p.Port}
+func endpointOf(p mcsv1beta1.ServicePort) mcsv1beta1.ServicePort {
+	return mcsv1beta1.ServicePort{Protocol: p.Protocol, Port: p.Port}
 }
 
 // UnionOfPorts merges the ports that exports declare, the oldest export first, by name and
@@ -48,10 +43,10 @@ func firstOfEach[T any, K comparable](list []T, key func(T) K) []T {
 	})
 }
 
-// strictPorts are the declared ports that are also resolved, with the same name,
+// StrictPorts are the declared ports that are also resolved, with the same name,
 // protocol and number. Only on these may the constituent receive traffic. A
 // different appProtocol is allowed: it is a hint.
-func strictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
+func StrictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
 	var strict []mcsv1beta1.ServicePort
 	for _, p := range declared {
 		if slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool {
@@ -168,7 +163,7 @@ func resolve(ordered []model.Export) *model.Import {
 	}
 	for _, e := range ordered {
 		resolved.Constituents = append(resolved.Constituents, model.Constituent{
-			SourceExport: e.SourceExport, Ports: strictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
+			SourceExport: e.SourceExport, Ports: StrictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
 		})
 	}
 	return resolved

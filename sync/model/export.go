@@ -4,6 +4,7 @@
 package model
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,6 +88,14 @@ type Import struct {
 	// Constituents are the contributing exports, the deciding one first: oldest
 	// first, but for takeovers that are held.
 	Constituents []Constituent
+}
+
+// Constituent is the part of a cluster; false if it has none.
+func (i *Import) Constituent(cluster ClusterID) (Constituent, bool) {
+	if at := slices.IndexFunc(i.Constituents, func(c Constituent) bool { return c.Cluster == cluster }); at >= 0 {
+		return i.Constituents[at], true
+	}
+	return Constituent{}, false
 }
 
 // Constituent is one cluster's part in an Import.

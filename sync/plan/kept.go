@@ -36,11 +36,9 @@ func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 	}
 	var all []mcsv1beta1.ServicePort
 	for _, e := range p.List.Entries {
-		at := slices.IndexFunc(p.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == e.Cluster })
-		switch {
-		case at >= 0:
-			all = append(all, p.Desired.Constituents[at].Declared...)
-		case p.unsynced.Has(e.Cluster):
+		if c, has := p.Desired.Constituent(e.Cluster); has {
+			all = append(all, c.Declared...)
+		} else if p.unsynced.Has(e.Cluster) {
 			all = append(all, p.servedPorts(e.Cluster, own.Spec.Ports)...)
 		}
 	}
@@ -116,11 +114,11 @@ func (p *importer) isCarried(s *discoveryv1.EndpointSlice) bool {
 	if p.Desired == nil || !p.possible() || !p.carries(s.AddressType) {
 		return false
 	}
-	at := slices.IndexFunc(p.Desired.Constituents, func(c model.Constituent) bool { return c.Cluster == clusterOf(s) })
-	if at < 0 || len(s.Ports) == 0 {
-		return at >= 0
+	c, has := p.Desired.Constituent(clusterOf(s))
+	if !has || len(s.Ports) == 0 {
+		return has
 	}
-	for id, name := range p.allowedPorts(p.Desired.Constituents[at]) {
+	for id, name := range p.allowedPorts(c) {
 		if slices.ContainsFunc(s.Ports, func(port discoveryv1.EndpointPort) bool { return idOf(port) == portID{name, id.protocol} }) {
 			return true
 		}

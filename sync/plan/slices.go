@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -267,12 +268,8 @@ type portID struct {
 // their names in the derived Service.
 func (p *importer) allowedPorts(c model.Constituent) map[portID]string {
 	allowed := map[portID]string{}
-	for _, declared := range c.Declared {
-		for _, port := range p.ports {
-			if port.Name == declared.Name && port.Port == declared.Port && port.Protocol == declared.Protocol {
-				allowed[portID{port.Name, port.Protocol}] = proxyName(port, p.ports)
-			}
-		}
+	for _, port := range merge.StrictPorts(c.Declared, p.ports) {
+		allowed[portID{port.Name, port.Protocol}] = proxyName(port, p.ports)
 	}
 	return allowed
 }

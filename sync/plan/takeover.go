@@ -50,7 +50,9 @@ func AdoptableFrom(s *discoveryv1.EndpointSlice, key types.NamespacedName) model
 // delete when the pipeline is removed. It also removes the annotation
 // model.AnnotationAdopting.
 func releaseFromSveltos(obj metav1.Object) map[string]any {
-	metadata := map[string]any{"annotations": withoutSveltosKeys(obj.GetAnnotations(), model.AnnotationAdopting)}
+	annotations := withoutSveltosKeys(obj.GetAnnotations())
+	annotations[model.AnnotationAdopting] = nil
+	metadata := map[string]any{"annotations": annotations}
 	if labels := withoutSveltosKeys(obj.GetLabels()); len(labels) > 0 {
 		metadata["labels"] = labels
 	}
@@ -67,12 +69,9 @@ func releaseFromSveltos(obj metav1.Object) map[string]any {
 }
 
 // withoutSveltosKeys returns a merge patch that removes the pipeline's keys
-// that present has, and the keys in also.
-func withoutSveltosKeys(present map[string]string, also ...string) map[string]any {
+// that present has.
+func withoutSveltosKeys(present map[string]string) map[string]any {
 	patch := map[string]any{}
-	for _, key := range also {
-		patch[key] = nil
-	}
 	for key := range present {
 		prefix, _, _ := strings.Cut(key, "/")
 		// The pipeline's templates use the last two as helpers.
