@@ -4,10 +4,10 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,7 +69,7 @@ type Exchange struct {
 func ownExchange(mgr ctrl.Manager, self model.ClusterID) *Exchange {
 	reader := mgr.GetClient()
 	problem := func(ctx context.Context, name string) string {
-		namespace, err := get[corev1.Namespace](ctx, reader, types.NamespacedName{Name: name})
+		namespace, err := getNamespace(ctx, reader, name)
 		if err != nil {
 			return fmt.Sprintf("exchange namespace %s cannot be read: %v", name, err)
 		}
@@ -107,10 +107,8 @@ func (b *base) duplicate(ctx context.Context) (string, error) {
 		}
 		return "", nil
 	}
-	if problem, err := b.duplicateRecord(ctx); problem != "" || err != nil {
-		return problem, err
-	}
-	return b.claim.problem(b.member(), b.ClusterUID), nil
+	problem, err := b.duplicateRecord(ctx)
+	return cmp.Or(problem, b.claim.problem(b.member(), b.ClusterUID)), err
 }
 
 // duplicateRecord says that another cluster wrote the MemberRecord of this
@@ -135,19 +133,15 @@ func (b *base) duplicateRecord(ctx context.Context) (string, error) {
 // problem says why this cluster cannot publish in one of its exchange namespaces
 // now, another cluster with its id included; "" if it can.
 func (b *base) problem(ctx context.Context, namespace string) string {
-	return b.problemBut(ctx, namespace, b.duplicate)
+	return cmp.Or(b.Exchange.Problem(ctx, namespace), textOf(b.duplicate(ctx)))
 }
 
-// problemBut is problem with another check for a second cluster with this one's id.
-func (b *base) problemBut(ctx context.Context, namespace string, check func(context.Context) (string, error)) string {
-	if problem := b.Exchange.Problem(ctx, namespace); problem != "" {
-		return problem
-	}
-	duplicate, err := check(ctx)
+// textOf is a problem, or why it is not known.
+func textOf(problem string, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	return duplicate
+	return problem
 }
 
 // mayPublish reports whether nothing keeps this cluster from publishing in its

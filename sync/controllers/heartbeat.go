@@ -95,7 +95,7 @@ var errDuplicate = errors.New("another cluster has the same id")
 func (h *heartbeat) beat(ctx context.Context) bool {
 	namespace := model.ExchangeNamespace(h.Self)
 	// That nobody else holds the place is what the Lease itself shows.
-	if problem := h.problemBut(ctx, namespace, h.duplicateRecord); problem != "" {
+	if problem := cmp.Or(h.Exchange.Problem(ctx, namespace), textOf(h.duplicateRecord(ctx))); problem != "" {
 		h.lease = nil
 		h.log.V(1).Info("no heartbeat yet", "reason", problem)
 		return true // the cluster is not joined yet

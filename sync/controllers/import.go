@@ -321,16 +321,13 @@ func (i *importController) current(ctx context.Context, key types.NamespacedName
 	if err := i.client.List(ctx, &services, inNamespace, client.MatchingFields{indexImport: key.Name}); err != nil {
 		return current, err
 	}
-	seen := map[string]bool{}
-	for _, s := range pointers(services.Items) {
-		current.Services, seen[s.Name] = append(current.Services, s), true
-	}
+	current.Services = pointers(services.Items)
 	for _, name := range []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)} {
 		s, err := get[corev1.Service](ctx, i.client, types.NamespacedName{Namespace: key.Namespace, Name: name})
 		if err != nil {
 			return current, err
 		}
-		if s != nil && !seen[name] {
+		if s != nil && !slices.ContainsFunc(current.Services, func(o *corev1.Service) bool { return o.Name == name }) {
 			current.Services = append(current.Services, s)
 		}
 	}

@@ -107,10 +107,7 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	for _, problem := range problems {
 		ctrl.LoggerFrom(ctx).Error(errors.New(problem.Message), "an import cannot be reported", "reason", problem.Reason)
 	}
-	var lists [][]plan.Action // each is for another reader, and none waits for the others
-	for _, action := range actions {
-		lists = append(lists, []plan.Action{action})
-	}
+	lists := slices.Collect(slices.Chunk(actions, 1)) // each is for another reader, and none waits for the others
 	if err := r.writeAll(ctx, lists); err != nil {
 		return r.retry(ctx, req, err)
 	}
@@ -140,7 +137,7 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 		return v, fmt.Errorf("list ImportRecords: %w", err)
 	}
 	v.Records = slices.DeleteFunc(pointers(list.Items), func(o *exchangev1alpha1.ImportRecord) bool { return !r.isOwnNamespace(ctx, o) })
-	namespace, err := get[corev1.Namespace](ctx, r.client, types.NamespacedName{Name: key.Namespace})
+	namespace, err := getNamespace(ctx, r.client, key.Namespace)
 	if err != nil {
 		return v, err
 	}

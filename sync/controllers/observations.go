@@ -145,16 +145,13 @@ func store[T any](o *Observations, all map[types.NamespacedName]T, key types.Nam
 	return before, changed
 }
 
-// importMetrics are the sources of imports by row of the import table, counted when they
-// are read.
-type importMetrics struct{ observations *Observations }
-
 // Describe implements prometheus.Collector. Without descriptions, what is collected is not
 // checked.
-func (importMetrics) Describe(chan<- *prometheus.Desc) {}
+func (*Observations) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
-func (m importMetrics) Collect(out chan<- prometheus.Metric) {
+// Collect implements prometheus.Collector: the sources of imports by row of the import table
+// are counted when they are read.
+func (o *Observations) Collect(out chan<- prometheus.Metric) {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
@@ -162,8 +159,8 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 	frozen := gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer")
 	withdrawn := gauge("comity_withdrawn_endpoints", "Endpoints that are not ready here because their cluster is drained, or is lost and they do not answer, or because another tier serves, by cluster.", "peer")
 	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
-	m.observations.mu.Lock()
-	for _, found := range m.observations.imported {
+	o.mu.Lock()
+	for _, found := range o.imported {
 		for _, s := range found.Sources {
 			sources.WithLabelValues(string(s.Cluster), string(s.State)).Inc()
 			withdrawn.WithLabelValues(string(s.Cluster)).Add(float64(s.Unready))
@@ -175,7 +172,7 @@ func (m importMetrics) Collect(out chan<- prometheus.Metric) {
 			waiting.WithLabelValues(string(t.By.Cluster)).Inc()
 		}
 	}
-	m.observations.mu.Unlock()
+	o.mu.Unlock()
 	for _, gauge := range []*prometheus.GaugeVec{sources, withdrawn, frozen, waiting} {
 		gauge.Collect(out)
 	}

@@ -82,7 +82,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 
 func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
 	o, registry := NewObservations(), prometheus.NewRegistry()
-	registry.MustRegister(importMetrics{o})
+	registry.MustRegister(o)
 	o.Import(key("web"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
 		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 3}, {Cluster: "c", State: model.SourcePublished}},
 		Freeze:  &model.Freeze{By: model.SourceExport{Cluster: "b"}},

@@ -246,8 +246,8 @@ func (s StoredImports) Inputs(ctx context.Context) ([]decision.ImportInput, erro
 		return nil, fmt.Errorf("list ServiceImports: %w", err)
 	}
 	imports := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport, len(list.Items))
-	for i := range list.Items {
-		imports[client.ObjectKeyFromObject(&list.Items[i])] = &list.Items[i]
+	for _, i := range pointers(list.Items) {
+		imports[client.ObjectKeyFromObject(i)] = i
 	}
 	for _, key := range s.Peers.Keys() {
 		if _, has := imports[key]; !has {
@@ -256,7 +256,7 @@ func (s StoredImports) Inputs(ctx context.Context) ([]decision.ImportInput, erro
 	}
 	var out []decision.ImportInput
 	for key, current := range imports {
-		namespace, err := get[corev1.Namespace](ctx, s.Reader, types.NamespacedName{Name: key.Namespace})
+		namespace, err := getNamespace(ctx, s.Reader, key.Namespace)
 		if err != nil {
 			return nil, err
 		}

@@ -189,7 +189,7 @@ func (b *base) isOwnNamespace(ctx context.Context, o client.Object) bool {
 	if b.hub || model.IsManaged(o) || o.GetNamespace() == model.ExchangeNamespace(b.Self) {
 		return true
 	}
-	namespace, err := get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: o.GetNamespace()})
+	namespace, err := getNamespace(ctx, b.client, o.GetNamespace())
 	return err == nil && namespace != nil && namespace.Labels[model.LabelExchangeFrom] == string(b.Self)
 }
 
@@ -318,8 +318,7 @@ func (p Published) Of(ctx context.Context, export *mcsv1beta1.ServiceExport) (de
 	if err := p.Records.List(ctx, &records, client.MatchingFields{indexExport: name}, client.UnsafeDisableDeepCopy); err != nil {
 		return decision.Publication{}, fmt.Errorf("list ExportRecords %s: %w", name, err)
 	}
-	for i := range records.Items {
-		record := &records.Items[i]
+	for _, record := range pointers(records.Items) {
 		if record.Spec.ExportUID == export.UID && !record.Spec.Withdrawn {
 			return decision.Publication{Published: true, Kept: record.Annotations[model.AnnotationKept]}, nil
 		}

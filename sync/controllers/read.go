@@ -37,7 +37,7 @@ import (
 func (b *base) readLocal(ctx context.Context, key types.NamespacedName) (decide.LocalExport, error) {
 	local := decide.LocalExport{Key: key}
 	var err error
-	if local.Namespace, err = get[corev1.Namespace](ctx, b.client, types.NamespacedName{Name: key.Namespace}); err != nil {
+	if local.Namespace, err = getNamespace(ctx, b.client, key.Namespace); err != nil {
 		return local, err
 	}
 	export, err := get[mcsv1beta1.ServiceExport](ctx, b.client, key)
@@ -66,6 +66,10 @@ func get[T any, P interface {
 		return nil, fmt.Errorf("read %s %s: %w", reflect.TypeFor[T]().Name(), key, err)
 	}
 	return object, nil
+}
+
+func getNamespace(ctx context.Context, c client.Reader, name string) (*corev1.Namespace, error) {
+	return get[corev1.Namespace](ctx, c, types.NamespacedName{Name: name})
 }
 
 // listSlices reads slices without copying them: there may be thousands of
@@ -132,7 +136,7 @@ func eachListed(ctx context.Context, reader client.Reader, list client.ObjectLis
 // isGoing reports whether a namespace is being deleted: nothing is written there any more,
 // and what it has goes with it.
 func isGoing(ctx context.Context, reader client.Reader, name string) bool {
-	namespace, err := get[corev1.Namespace](ctx, reader, types.NamespacedName{Name: name})
+	namespace, err := getNamespace(ctx, reader, name)
 	return err == nil && (namespace == nil || namespace.DeletionTimestamp != nil)
 }
 

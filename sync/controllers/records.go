@@ -110,7 +110,7 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 		return nil
 	}
 	ctrl.LoggerFrom(ctx).Error(errors.New(problem), "nothing is published", "reason", reasonDuplicate)
-	own, err := get[corev1.Namespace](ctx, m.client, types.NamespacedName{Name: m.Namespace})
+	own, err := getNamespace(ctx, m.client, m.Namespace)
 	if err == nil && own != nil {
 		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
 	}
@@ -152,12 +152,12 @@ func (n *namespaceRecordController) seed(ctx context.Context) ([]types.Namespace
 
 // Reconcile brings the record of one namespace up to date.
 func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	shared, key := model.ExchangeNamespace(n.Self), types.NamespacedName{Name: req.Name}
+	shared := model.ExchangeNamespace(n.Self)
 	if may, err := n.mayPublish(ctx); err != nil || !may {
 		// The change that ends this lists all namespaces again.
 		return reconcile.Result{}, err
 	}
-	namespace, err := get[corev1.Namespace](ctx, n.client, key)
+	namespace, err := getNamespace(ctx, n.client, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -167,7 +167,7 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 	}
 	desired := decide.NamespaceRecord(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
 	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.claim.isHeldBy(n.ClusterUID)))
-	if n.pass.Attempted(decide.Namespaces, key, err == nil) {
+	if n.pass.Attempted(decide.Namespaces, req.NamespacedName, err == nil) {
 		n.passComplete.All()
 	}
 	if err != nil {

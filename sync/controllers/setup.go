@@ -293,7 +293,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
 	if opts.Registry != nil {
-		if err := opts.Registry.Register(importMetrics{b.observations}); err != nil {
+		if err := opts.Registry.Register(b.observations); err != nil {
 			return nil, fmt.Errorf("register the metrics of imports: %w", err)
 		}
 	}

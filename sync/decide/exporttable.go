@@ -67,7 +67,7 @@ func (e *exporting) isDuplicate() (string, bool) { return e.Duplicate, e.Duplica
 func (e *exporting) isUnknown() (string, bool) {
 	var problem string
 	switch export := e.Local.Export; {
-	case export == nil && len(e.stated()) > 0:
+	case e.isGone():
 		problem = e.needLive().absence()
 	case export != nil && e.Local.Service == nil && len(e.published) > 0:
 		problem = e.needLive().serviceAbsence(export.UID)
