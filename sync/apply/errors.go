@@ -57,8 +57,7 @@ func (e *Error) Unwrap() error { return e.err }
 // there is none. Of the error of Apply that is the class of the write at which it
 // stopped, if it did.
 func ClassOf(err error) Class {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, is := errors.AsType[*Error](err); is {
 		return e.Class
 	}
 	return Unavailable
@@ -70,8 +69,7 @@ func Refusals(err error) []model.Problem {
 	refused := map[model.ClusterID][]string{}
 	if joined, is := err.(interface{ Unwrap() []error }); is { // as Apply does
 		for _, one := range joined.Unwrap() {
-			var e *Error
-			if errors.As(one, &e) && e.Class == Refused {
+			if e, is := errors.AsType[*Error](one); is && e.Class == Refused {
 				refused[e.Action.Source] = append(refused[e.Action.Source], e.Error())
 			}
 		}

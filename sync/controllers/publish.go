@@ -153,7 +153,7 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 	if v.Records, err = p.records(ctx, key); err != nil {
 		return v, err
 	}
-	if decide.NeedsReports(v) {
+	if slices.ContainsFunc(v.Records, decide.IsEnded) {
 		v.Reports = p.Peers.Reports(key)
 		if v.CollectBefore, err = p.firstStatement(ctx); err != nil {
 			return v, err

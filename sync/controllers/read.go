@@ -260,24 +260,19 @@ func (r *liveReader) remember(ctx context.Context, undefined string) {
 func (i *importController) own(ctx context.Context, v *decide.ImportView) decide.OwnSource {
 	local := v.Local
 	entry, listed := decide.OwnEntry(v)
-	switch {
-	case i.isIDDoubtful(ctx) && !decide.IsListedAsOwn(v):
+	if i.isIDDoubtful(ctx) && !decide.IsListedAsOwn(v) {
 		return decide.OwnSource{State: model.SourceNotRead, Why: i.foreignID()}
-	case local.Export == nil && !listed:
-		return decide.OwnSource{State: model.SourceEnded}
-	case local.Service == nil && !listed:
-		return decide.OwnSource{State: model.SourceSuspended}
 	}
 	var live decide.Live
-	if decide.NeedsOwnLive(local) {
+	if listed && decide.NeedsOwnLive(local) {
 		live = i.live.read(ctx, local)
 	}
 	var records []*exchangev1alpha1.ExportRecord
-	if local.Export == nil || local.Verdict.Outcome == decision.Denied {
+	if listed && local.Export == nil || local.Service != nil && local.Verdict.Outcome == decision.Denied {
 		var err error
 		if records, err = i.records(ctx, local.Key); err != nil {
 			return decide.OwnSource{State: model.SourceNotRead, Why: fmt.Sprintf("its ExportRecords cannot be read: %v", err)}
 		}
 	}
-	return decide.Own(local, entry, live, records, v.Now)
+	return decide.Own(local, entry, listed, live, records, v.Now)
 }

@@ -54,7 +54,7 @@ type ExportView struct {
 	Records []*exchangev1alpha1.ExportRecord
 	Copies  []*discoveryv1.EndpointSlice
 	Own     bool
-	// Reports are what the members report of importing it; read only if NeedsReports. So is
+	// Reports are what the members report of importing it; read only if a record IsEnded. So is
 	// CollectBefore: statements that StatementOrder sorts before it exceed MaxEnded.
 	Reports       []model.Report
 	CollectBefore string
@@ -105,10 +105,10 @@ type ExportDecision struct {
 // both are narrowed to keep somebody from reading, which nothing may delay.
 func Export(v ExportView) ExportDecision {
 	e := newExporting(v)
-	for _, row := range exportTable {
-		if detail, applies := row.applies(e); applies {
+	for _, row := range e.table() {
+		if detail, applies := row.applies(); applies {
 			e.d.Finding = ExportFinding{State: row.state, Publication: row.publication, Detail: detail}
-			row.do(e)
+			row.do()
 			break
 		}
 	}
@@ -182,7 +182,7 @@ func (e *exporting) wait() {
 }
 
 // withdraw publishes nothing.
-func (*exporting) withdraw() {}
+func (e *exporting) withdraw() {}
 
 // markLost changes nothing but the mark of the records.
 func (e *exporting) markLost() {

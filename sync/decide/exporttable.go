@@ -43,23 +43,26 @@ type exportRow struct {
 	state       model.ExportState
 	publication model.Publication
 	// applies reports whether the row does, and why, as a condition says it.
-	applies func(*exporting) (detail string, applies bool)
-	do      func(*exporting)
+	applies func() (detail string, applies bool)
+	do      func()
 }
 
-var exportTable = []exportRow{
-	{model.ExportDuplicate, model.PublicationFailed, (*exporting).isDuplicate, (*exporting).changeNothing},
-	{model.ExportUnknown, model.PublicationPending, (*exporting).isUnknown, (*exporting).wait},
-	{model.ExportUndefined, model.PublicationPending, (*exporting).isUndefined, (*exporting).wait},
-	{model.ExportLost, model.PublicationPending, (*exporting).isLost, (*exporting).markLost},
-	{model.ExportEnded, model.PublicationNone, (*exporting).isEnded, (*exporting).withdraw},
-	{model.ExportNoService, model.PublicationNone, (*exporting).hasNoService, (*exporting).withdraw},
-	{model.ExportNotExportable, model.PublicationNone, (*exporting).isNotExportable, (*exporting).withdraw},
-	{model.ExportInvalid, model.PublicationWithheld, (*exporting).isInvalid, (*exporting).withdrawFromKnown},
-	{model.ExportInGrace, model.Published, (*exporting).isInGrace, (*exporting).publishInGrace},
-	{model.ExportDenied, model.PublicationWithheld, (*exporting).isDenied, (*exporting).withdraw},
-	{model.ExportNotEvaluated, model.PublicationPending, (*exporting).isNotEvaluated, (*exporting).keepUnevaluated},
-	{model.ExportPublished, model.Published, func(*exporting) (string, bool) { return "", true }, (*exporting).publish},
+// table is the export table for one decision.
+func (e *exporting) table() []exportRow {
+	return []exportRow{
+		{model.ExportDuplicate, model.PublicationFailed, e.isDuplicate, e.changeNothing},
+		{model.ExportUnknown, model.PublicationPending, e.isUnknown, e.wait},
+		{model.ExportUndefined, model.PublicationPending, e.isUndefined, e.wait},
+		{model.ExportLost, model.PublicationPending, e.isLost, e.markLost},
+		{model.ExportEnded, model.PublicationNone, e.isEnded, e.withdraw},
+		{model.ExportNoService, model.PublicationNone, e.hasNoService, e.withdraw},
+		{model.ExportNotExportable, model.PublicationNone, e.isNotExportable, e.withdraw},
+		{model.ExportInvalid, model.PublicationWithheld, e.isInvalid, e.withdrawFromKnown},
+		{model.ExportInGrace, model.Published, e.isInGrace, e.publishInGrace},
+		{model.ExportDenied, model.PublicationWithheld, e.isDenied, e.withdraw},
+		{model.ExportNotEvaluated, model.PublicationPending, e.isNotEvaluated, e.keepUnevaluated},
+		{model.ExportPublished, model.Published, func() (string, bool) { return "", true }, e.publish},
+	}
 }
 
 func (e *exporting) isDuplicate() (string, bool) { return e.Duplicate, e.Duplicate != "" }

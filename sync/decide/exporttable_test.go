@@ -78,7 +78,7 @@ func withCopies(v ExportView) ExportView {
 
 func TestTheRowsOfTheExportTableAreInItsOrder(t *testing.T) {
 	var rows []model.ExportState
-	for _, row := range exportTable {
+	for _, row := range (&exporting{}).table() {
 		rows = append(rows, row.state)
 	}
 	ofOneNamespace := []model.ExportState{"Unavailable", "Moved", "ReaderUnknown", "OutOfScope"}
@@ -265,7 +265,7 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 			withheldLive(t, tc.view)
 		})
 	}
-	for _, row := range exportTable {
+	for _, row := range (&exporting{}).table() {
 		if !covered[row.state] {
 			t.Errorf("row %s is not tested", row.state)
 		}
@@ -360,7 +360,7 @@ func TestTheOwnSourceOfAnImport(t *testing.T) {
 		"it is older than another record":         {none, record("v", live), answered(Live{Defined: noon, Version: "100"}), model.SourceEnded, ""},
 		"its loss was confirmed":                  {none, record("u", ended), answered(Live{Defined: noon.Add(time.Second), Version: "100"}), model.SourceEnded, ""},
 	} {
-		own := Own(tc.local, entry, tc.live, tc.records, noon)
+		own := Own(tc.local, entry, true, tc.live, tc.records, noon)
 		if own.State != tc.want || !strings.Contains(own.Why, tc.says) || (own.Why == "") != (tc.says == "") {
 			t.Errorf("%s: %s, %q; want %s, %q", name, own.State, own.Why, tc.want, tc.says)
 		}

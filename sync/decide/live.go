@@ -76,8 +76,8 @@ func (l Live) loss(exportedAt time.Time, version string) string {
 	return ""
 }
 
-// NeedsOwnLive reports whether Own needs what the API server says: something is missing in
-// the cache.
+// NeedsOwnLive reports whether Own needs what the API server says of an export that is listed:
+// something is missing in the cache.
 func NeedsOwnLive(local LocalExport) bool { return local.Export == nil || local.Service == nil }
 
 // ownLoss is Live.loss for the own export that an import lists as entry, by its records:
@@ -100,11 +100,11 @@ func ownLoss(entry model.Entry, live Live, records []*exchangev1alpha1.ExportRec
 	return loss
 }
 
-// Own is this cluster's own export, which an import lists as entry, as a source of it: what
-// ServiceExport and Service say, and then the policies. Nothing may change of what the API
-// server did not confirm. Records are what the exchange holds of it, read only if there is
-// no ServiceExport, or policies deny it.
-func Own(local LocalExport, entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord, now time.Time) OwnSource {
+// Own is this cluster's own export as a source of an import: what ServiceExport and Service
+// say, and then the policies. Nothing may change of what the import lists, as entry, and the
+// API server did not confirm. Records are what the exchange holds of it, read only if what is
+// listed has no ServiceExport, or policies deny it.
+func Own(local LocalExport, entry model.Entry, listed bool, live Live, records []*exchangev1alpha1.ExportRecord, now time.Time) OwnSource {
 	absent, problem := model.SourceSuspended, ""
 	switch {
 	case local.Export == nil:
@@ -113,7 +113,7 @@ func Own(local LocalExport, entry model.Entry, live Live, records []*exchangev1a
 		problem = live.serviceAbsence(local.Export.UID)
 	}
 	switch {
-	case problem != "":
+	case problem != "" && listed:
 		return OwnSource{State: model.SourceNotRead, Why: problem}
 	case NeedsOwnLive(local):
 		return OwnSource{State: absent}

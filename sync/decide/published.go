@@ -196,7 +196,8 @@ const (
 	MaxEnded = 5000
 )
 
-// IsEnded reports whether a record states that its export ended.
+// IsEnded reports whether a record states that its export ended. The statement is deleted once
+// no member reports anything about the export: the view needs Reports and CollectBefore.
 func IsEnded(record *exchangev1alpha1.ExportRecord) bool {
 	return record.Spec.Withdrawn && !record.Spec.Suspended
 }
@@ -209,10 +210,6 @@ func StatementOrder(record *exchangev1alpha1.ExportRecord) string {
 	}
 	return at.UTC().Format(time.RFC3339) + "/" + record.Namespace + "/" + record.Name
 }
-
-// NeedsReports reports whether a statement exists that is deleted once no member reports
-// anything about the export. Then v.Reports and v.CollectBefore have to be read.
-func NeedsReports(v ExportView) bool { return slices.ContainsFunc(v.Records, IsEnded) }
 
 // collect chooses the statements of ended exports that no member needs any more, and when
 // to examine the others. A statement that is deleted too early removes nothing: an

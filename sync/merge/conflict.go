@@ -35,7 +35,7 @@ type value struct {
 
 // compare groups imports by the text of one property. Those with the same text agree.
 // Imports without a text are left out: the property means nothing there.
-func compare(title string, imports []*model.Import, text func(*model.Import) string) disagreement {
+func compare(title string, imports []*model.Import, text show) disagreement {
 	imports = slices.DeleteFunc(slices.Clone(imports), func(i *model.Import) bool { return text(i) == "" })
 	d := disagreement{title: title}
 	for _, i := range imports {
@@ -58,9 +58,11 @@ type property struct {
 	// reason is that of the conflict; empty if KEP-1645 defines none.
 	reason mcsv1beta1.ServiceExportConditionReason
 	title  string
-	// text is empty where the property means nothing.
-	text func(*model.Import) string
+	text   show
 }
+
+// show is the text of a property of an import; empty where it means nothing there.
+type show func(*model.Import) string
 
 // properties are those whose value is that of the oldest export, in the order of the
 // reasons in KEP-1645. Of labels and annotations they show in what the imports differ.
@@ -69,7 +71,7 @@ type property struct {
 // conflict there: if only the types differ, the conflict is TypeConflict. If only some
 // exports have an affinity, it is SessionAffinityConflict.
 func properties(imports ...*model.Import) []property {
-	of := func(text func(*model.Import) string) func(*model.Import) string {
+	of := func(text show) show {
 		return func(i *model.Import) string {
 			if i.Type == mcsv1beta1.Headless {
 				return ""
@@ -174,7 +176,7 @@ func showTargets(i *model.Import) string {
 // showDifference returns a function that shows only those keys of an import's map
 // in which the imports differ. Values are quoted, so that different maps never
 // have the same text.
-func showDifference(imports []*model.Import, of func(*model.Import) map[string]string) func(*model.Import) string {
+func showDifference(imports []*model.Import, of func(*model.Import) map[string]string) show {
 	differs := map[string]bool{}
 	for _, i := range imports {
 		for key, value := range of(i) {

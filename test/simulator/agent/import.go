@@ -121,17 +121,11 @@ func (p *Process) peerView(m model.Member, key types.NamespacedName) decide.Peer
 // own is this cluster's own export as a source of its import.
 func (p *Process) own(v *decide.ImportView) decide.OwnSource {
 	entry, listed := decide.OwnEntry(v)
-	switch {
-	case v.Local.Export == nil && !listed:
-		return decide.OwnSource{State: model.SourceEnded}
-	case v.Local.Service == nil && !listed:
-		return decide.OwnSource{State: model.SourceSuspended}
-	}
 	var live decide.Live
-	if decide.NeedsOwnLive(v.Local) {
+	if listed && decide.NeedsOwnLive(v.Local) {
 		live = p.live(v.Local.Key)
 	}
-	return decide.Own(v.Local, entry, live, p.ownRecords(v.Local.Key), v.Now)
+	return decide.Own(v.Local, entry, listed, live, p.ownRecords(v.Local.Key), v.Now)
 }
 
 func (p *Process) records(key types.NamespacedName) map[model.ClusterID]*exchangev1alpha1.ExportRecord {
