@@ -88,10 +88,12 @@ func (l *driftLimiter) wait(owner types.NamespacedName, desired plan.Object) tim
 
 // applied notes which of the actions were applied, in order.
 func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, applied []plan.Object) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, a := range actions {
 		object := objectOf(a.Object)
 		if a.Verb == plan.Delete {
-			l.forget(in.Key, object)
+			delete(l.of(in.Key), object) // Comity itself deleted it
 			continue
 		}
 		if len(applied) == 0 {
@@ -111,10 +113,9 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 // note remembers that desired was applied to an object of which version existed
 // (empty if it was created), changed last by a field manager. The same version
 // twice is a cache that lags behind, not a change. No digest is computed of what is
-// applied for the first time: most objects are created once, and nobody changes them.
+// applied for the first time: most objects are created once, and nobody changes them. It
+// needs mu.
 func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, version, by string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	now, object, objects := l.clock.Now(), objectOf(desired), l.of(owner)
 	if objects == nil {
 		objects = map[driftObject]*drift{}
@@ -172,13 +173,6 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.
 func (d *drift) expires() time.Time { return d.last.Add(d.delay + driftWindow) }
 
 func (d *drift) expired(now time.Time) bool { return !now.Before(d.expires()) }
-
-// forget drops an object that Comity itself deleted.
-func (l *driftLimiter) forget(owner types.NamespacedName, object driftObject) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.of(owner), object)
-}
 
 func objectOf(o plan.Object) driftObject {
 	return driftObject{kind: o.GetObjectKind().GroupVersionKind().Kind, name: o.GetName()}

@@ -92,7 +92,7 @@ func TestWhatIsNoTugOfWarNeverWaits(t *testing.T) {
 		"an export that comes and goes": func(f *fight, _ int) time.Duration {
 			wait := f.wait(key("web"), as("d"))
 			f.note(key("web"), as("d"), "", "")
-			f.forget(key("web"), theService)
+			delete(f.of(key("web")), theService)
 			return wait
 		},
 	} {

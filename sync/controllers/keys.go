@@ -153,7 +153,7 @@ var namespaceLifecycle = lifecycle(func(before, now client.Object) bool {
 // is listed, begin to go, go, or change in something that matters.
 func lifecycle(changes func(before, now client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{CreateFunc: notify.NotInitial.CreateFunc, UpdateFunc: func(e event.UpdateEvent) bool {
-		return terminating(e.ObjectOld) != terminating(e.ObjectNew) || changes(e.ObjectOld, e.ObjectNew)
+		return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil) || changes(e.ObjectOld, e.ObjectNew)
 	}}
 }
 
@@ -174,5 +174,3 @@ func (b *base) importChange() predicate.Funcs {
 		return isRead || differs(before.GetLabels(), now.GetLabels(), b.IdentityLabels...)
 	})
 }
-
-func terminating(o client.Object) bool { return o.GetDeletionTimestamp() != nil }

@@ -39,8 +39,8 @@ type importing struct {
 
 func newImporting(v ImportView) *importing {
 	i := &importing{ImportView: v, rulings: map[model.ClusterID]ruling{}, before: v.ownListed()}
-	for n := range v.Peers {
-		i.rulings[v.Peers[n].ID] = v.ruling(&v.Peers[n])
+	for _, p := range v.Peers {
+		i.rulings[p.ID] = v.ruling(&p)
 	}
 	i.unsynced = i.findUnsynced()
 	if i.forms = !i.before.Exists(); i.forms {
@@ -88,8 +88,7 @@ func (v *ImportView) hadID(e model.Entry) bool {
 // cannot be decided, sorted. What exists of an id that this cluster had is its own.
 func (i *importing) findUnsynced() []model.ClusterID {
 	var out []model.ClusterID
-	for n := range i.Peers {
-		p := &i.Peers[n]
+	for _, p := range i.Peers {
 		e, listed := i.List.Find(p.ID)
 		if !p.Synced && !p.Removed && !i.rulings[p.ID].denies() && (!listed || !i.hadID(e)) {
 			out = append(out, p.ID)
@@ -114,8 +113,8 @@ func (v *ImportView) mayForm() bool {
 // to be made later than in this moment is by another clock, and not waited for.
 func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.Time {
 	out := leading.Add(wait)
-	for n := range peers {
-		if p := &peers[n]; p.Known && !p.Removed && !p.Synced && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
+	for _, p := range peers {
+		if p.Known && !p.Removed && !p.Synced && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
 			out = p.Added.Add(wait)
 		}
 	}

@@ -4,8 +4,6 @@
 package decide
 
 import (
-	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -90,11 +88,4 @@ func (f *FirstPass) IsComplete() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.complete
-}
-
-// Pending lists the keys of a part that were not published yet, in no order.
-func (f *FirstPass) Pending(part Part) []types.NamespacedName {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Collect(maps.Keys(f.pending[part]))
 }

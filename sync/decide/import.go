@@ -124,8 +124,8 @@ func Import(v ImportView) ImportDecision {
 // slices are what the exports that are used contribute.
 func (i *importing) slices() map[model.ClusterID][]*discoveryv1.EndpointSlice {
 	out := map[model.ClusterID][]*discoveryv1.EndpointSlice{}
-	for n := range i.Peers {
-		if p := &i.Peers[n]; i.sources[p.ID].State.IsRead() {
+	for _, p := range i.Peers {
+		if i.sources[p.ID].State.IsRead() {
 			out[p.ID] = p.Slices
 		}
 	}
@@ -143,8 +143,8 @@ func (i *importing) slices() map[model.ClusterID][]*discoveryv1.EndpointSlice {
 // sliceProblems are those of the sources of which something is imported.
 func (i *importing) sliceProblems() []model.Problem {
 	var out []model.Problem
-	for n := range i.Peers {
-		if p := &i.Peers[n]; i.sources[p.ID].State.IsServed() {
+	for _, p := range i.Peers {
+		if i.sources[p.ID].State.IsServed() {
 			out = append(out, p.Problems...)
 		}
 	}
@@ -182,8 +182,8 @@ func (i *importing) again() (wait time.Duration) {
 	if i.Own.State == model.SourceNotRead {
 		ends = append(ends, i.Now.Add(ownRetry))
 	}
-	for n := range i.Peers {
-		for _, drain := range i.Peers[n].Drains {
+	for _, p := range i.Peers {
+		for _, drain := range p.Drains {
 			ends = append(ends, drain.Begins(i.Local.Key))
 		}
 	}
@@ -249,8 +249,7 @@ func Obstacle(reason string, current plan.Current) plan.Object {
 // List count, and the annotations of Current.Import; of a PeerView, the member and what it publishes.
 func ImportInputs(v ImportView) []decision.ImportInput {
 	var from []decision.ImportInput
-	for i := range v.Peers {
-		p := &v.Peers[i]
+	for _, p := range v.Peers {
 		_, listed := v.List.Find(p.ID)
 		if p.Export == nil && !listed {
 			continue
@@ -276,8 +275,8 @@ func ImportInputs(v ImportView) []decision.ImportInput {
 func ReadList(v *ImportView) {
 	v.List = plan.StoredList(v.Current, v.Local.Key)
 	known := map[model.ClusterID]bool{v.Self: true, "": true}
-	for i := range v.Peers {
-		known[v.Peers[i].ID] = true
+	for _, p := range v.Peers {
+		known[p.ID] = true
 	}
 	add := func(id model.ClusterID) {
 		if !known[id] {

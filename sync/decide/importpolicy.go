@@ -79,8 +79,7 @@ func (i *importing) ruleProblems() []model.Problem {
 		return nil
 	}
 	var out []model.Problem
-	for n := range i.Peers {
-		p := &i.Peers[n]
+	for _, p := range i.Peers {
 		r := i.rulings[p.ID]
 		_, listed := i.before.Find(p.ID)
 		switch {

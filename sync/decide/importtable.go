@@ -73,9 +73,8 @@ func (i *importing) findSources() map[model.ClusterID]source {
 	if s, has := i.ownSource(i.entryOf(i.Self)); has {
 		out[i.Self] = s
 	}
-	for n := range i.Peers {
-		p := &i.Peers[n]
-		if s, has := i.peerSource(p, i.entryOf(p.ID)); has {
+	for _, p := range i.Peers {
+		if s, has := i.peerSource(&p, i.entryOf(p.ID)); has {
 			out[p.ID] = s
 		}
 	}

@@ -111,8 +111,7 @@ func (i *importing) addTiers(d *ImportDecision) {
 		slices.ContainsFunc(i.Current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && len(s.Spec.Selector) > 0 }))
 	means, limit := i.means(tiers, &desired, maintained)
 	sources := []tierSource{{i.self(), i.hasReady(in, i.Self)}}
-	for n := range i.Peers {
-		p := &i.Peers[n]
+	for _, p := range i.Peers {
 		labeled := model.ClusterLabels{ID: p.ID, Labels: p.Labels, Known: p.Known}
 		sources = append(sources, tierSource{labeled, in.Traffic[p.ID] < model.LastResort && i.hasReady(in, p.ID)})
 	}

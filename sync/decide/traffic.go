@@ -27,8 +27,7 @@ func (i *importing) direct(d *ImportDecision) {
 	in.LostSlices, in.Accepted, in.Traffic = i.lostSlices(), map[model.ClusterID]exchange.Filter{}, map[model.ClusterID]model.Traffic{}
 	d.Probe = map[model.ClusterID][]netip.AddrPort{}
 	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems, lostSliceProblems(in))
-	for n := range i.Peers {
-		p := &i.Peers[n]
+	for _, p := range i.Peers {
 		if p.Accepted != nil {
 			in.Accepted[p.ID] = *p.Accepted
 		}
@@ -39,7 +38,7 @@ func (i *importing) direct(d *ImportDecision) {
 			_, directed := s.Annotations[model.AnnotationPublished]
 			return directed
 		})
-		if i.isDoubtful(p, wasDown) {
+		if i.isDoubtful(&p, wasDown) {
 			published := in.Sources[p.ID] // says which endpoints were ready before they were directed here
 			if len(published) == 0 {
 				published = derived
@@ -131,8 +130,7 @@ func onLost(key types.NamespacedName, current plan.Current, namespace *corev1.Na
 // not among them. A copy of which nothing is accepted was read, and is not lost.
 func (i *importing) lostSlices() map[model.ClusterID][]string {
 	out := map[model.ClusterID][]string{}
-	for n := range i.Peers {
-		p := &i.Peers[n]
+	for _, p := range i.Peers {
 		if !i.sources[p.ID].State.IsRead() || !p.Synced {
 			continue
 		}

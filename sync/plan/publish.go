@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -123,7 +124,11 @@ func Publish(in PublishInput) PublishPlan {
 	}
 	plan := PublishPlan{Problems: append(copies.problems, records.problems...)}
 	all := slices.Concat(copies.apply, records.apply, records.remove, copies.remove)
-	for _, namespace := range namespacesOf(all) {
+	namespaces := sets.Set[string]{}
+	for _, a := range all {
+		namespaces.Insert(a.Object.GetNamespace())
+	}
+	for _, namespace := range sets.List(namespaces) {
 		actions := slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a.Object.GetNamespace() != namespace })
 		switch {
 		case in.Record != nil && slices.Contains(in.Audience, namespace):
@@ -135,16 +140,6 @@ func Publish(in PublishInput) PublishPlan {
 		}
 	}
 	return plan
-}
-
-// namespacesOf lists the namespaces of the objects of actions, sorted, each once.
-func namespacesOf(actions []Action) []string {
-	var out []string
-	for _, a := range actions {
-		out = append(out, a.Object.GetNamespace())
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // desired returns the slices and records that are to exist.

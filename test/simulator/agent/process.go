@@ -174,7 +174,7 @@ func (p *Process) Keys() []types.NamespacedName {
 	for key := range p.findings {
 		keys[key] = true
 	}
-	for _, key := range p.pending() {
+	for _, key := range p.seeded[decide.Exports] {
 		keys[key] = true
 	}
 	for _, peer := range p.Peers {

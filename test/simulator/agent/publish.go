@@ -23,21 +23,23 @@ import (
 )
 
 // exporter is what the process remembers of what it publishes.
-type exporter struct{ pass *decide.FirstPass }
+type exporter struct {
+	pass *decide.FirstPass
+	// seeded are the keys that the pass began with.
+	seeded map[decide.Part][]types.NamespacedName
+}
 
 func (p *Process) startExporter() {
-	p.pass = decide.NewFirstPass()
+	p.pass, p.seeded = decide.NewFirstPass(), map[decide.Part][]types.NamespacedName{}
 	for part, kind := range map[decide.Part]string{decide.Exports: "ServiceExport", decide.Namespaces: "Namespace"} {
 		var keys []types.NamespacedName
 		for o := range p.Local[kind].Each {
 			keys = append(keys, client.ObjectKeyFromObject(o))
 		}
 		p.pass.Seed(part, keys)
+		p.seeded[part] = keys
 	}
 }
-
-// pending are the exports that were not published yet.
-func (p *Process) pending() []types.NamespacedName { return p.pass.Pending(decide.Exports) }
 
 // Publish brings the records and slice copies of one export up to date.
 func (p *Process) Publish(key types.NamespacedName) error {
@@ -148,7 +150,7 @@ func (p *Process) PublishNamespaces() {
 			keys[types.NamespacedName{Name: o.GetName()}] = true
 		}
 	}
-	for _, key := range p.pass.Pending(decide.Namespaces) {
+	for _, key := range p.seeded[decide.Namespaces] {
 		keys[key] = true
 	}
 	shared := model.ExchangeNamespace(p.ID)
