@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -158,7 +157,7 @@ func (a *Applier) replace(ctx context.Context, action plan.Action) (plan.Object,
 // and the owners of subresources, which are not adopted. A strip that set a field would
 // keep a later apply from removing it.
 func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	return slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool {
+	return model.Without(entries, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Subresource == "" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
 	})
 }

@@ -71,7 +71,7 @@ func (l *driftLimiter) of(owner types.NamespacedName) map[driftObject]*drift {
 // allowed leaves out the actions on objects whose correction has to wait. An
 // action that applies something new never waits.
 func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action) []plan.Action {
-	return slices.DeleteFunc(slices.Clone(actions), func(a plan.Action) bool { return a.Verb != plan.Delete && l.wait(owner, a.Object) > 0 })
+	return model.Without(actions, func(a plan.Action) bool { return a.Verb != plan.Delete && l.wait(owner, a.Object) > 0 })
 }
 
 // wait is how long the correction of an object has to wait. Most imports have no such

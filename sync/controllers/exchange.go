@@ -108,7 +108,7 @@ func (b *base) duplicate(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	problem, err := b.duplicateRecord(ctx)
-	return cmp.Or(problem, b.claim.problem(b.member(), b.ClusterUID)), err
+	return cmp.Or(problem, b.placeProblem()), err
 }
 
 // duplicateRecord says that another cluster wrote the MemberRecord of this
@@ -127,7 +127,7 @@ func (b *base) duplicateRecord(ctx context.Context) (string, error) {
 	case record.Spec.ClusterUID == "" || record.Spec.ClusterUID == b.ClusterUID:
 		return "", nil
 	}
-	return placeTaken("MemberRecord", b.member(), record.Spec.ClusterUID, b.ClusterUID), nil
+	return b.placeTaken("MemberRecord", record.Spec.ClusterUID), nil
 }
 
 // problem says why this cluster cannot publish in one of its exchange namespaces
@@ -162,7 +162,7 @@ func (b *base) isIDDoubtful(ctx context.Context) bool {
 		return false
 	}
 	if b.hub { // whose cache may never be filled, for which no import waits
-		return b.claim.problem(b.member(), b.ClusterUID) != ""
+		return b.placeProblem() != ""
 	}
 	record, err := b.readMember(ctx)
 	return err != nil || record == nil

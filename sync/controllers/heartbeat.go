@@ -222,23 +222,24 @@ func (c *claim) heldBy() types.UID {
 	return holder
 }
 
-// isHeldBy reports whether the cluster with this UID holds the place.
-func (c *claim) isHeldBy(self types.UID) bool { return self != "" && c.heldBy() == self }
+// holdsPlace reports whether this cluster holds the place of its id.
+func (b *base) holdsPlace() bool { return b.ClusterUID != "" && b.claim.heldBy() == b.ClusterUID }
 
-// problem is why self, which has the Lease in the hub, may not publish; "" if it may.
-func (c *claim) problem(lease types.NamespacedName, self types.UID) string {
-	holder := c.heldBy()
-	switch holder {
-	case self:
+// placeProblem is why the Lease in the hub keeps this cluster from publishing; "" if it does
+// not.
+func (b *base) placeProblem() string {
+	switch holder := b.claim.heldBy(); holder {
+	case b.ClusterUID:
 		return ""
 	case "":
-		return fmt.Sprintf("Lease %s in the hub is not held by this cluster yet, so nothing is published; if this stays, see the log", lease)
+		return fmt.Sprintf("Lease %s in the hub is not held by this cluster yet, so nothing is published; if this stays, see the log", b.member())
+	default:
+		return b.placeTaken("Lease", holder)
 	}
-	return placeTaken("Lease", lease, holder, self)
 }
 
 // placeTaken says that an object in the hub is of another cluster with this cluster's id.
-func placeTaken(kind string, object types.NamespacedName, holder, self types.UID) string {
+func (b *base) placeTaken(kind string, holder types.UID) string {
 	return fmt.Sprintf("%s %s in the hub is of another cluster with this id (its kube-system namespace has the UID %s, this one's %s), so nothing is published; "+
-		"give one of the two another id, or, if that cluster is gone, delete its Lease and MemberRecord", kind, object, holder, self)
+		"give one of the two another id, or, if that cluster is gone, delete its Lease and MemberRecord", kind, b.member(), holder, b.ClusterUID)
 }

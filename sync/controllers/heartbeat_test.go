@@ -145,7 +145,7 @@ func TestHeartbeatRenewsWithOneRequest(t *testing.T) {
 	s := newServer()
 	beating(t, s, func(h *heartbeat) {
 		first := s.lease(t)
-		if !h.claim.isHeldBy("ours") {
+		if !h.holdsPlace() {
 			t.Error("FAULT 43: with its own Lease, what is in its exchange namespaces is not its own")
 		}
 		if *first.Spec.HolderIdentity != "b" || *first.Spec.LeaseDurationSeconds != 40 || first.Annotations[model.AnnotationClusterUID] != "ours" {
@@ -221,7 +221,7 @@ func TestHeartbeatDoesNotFight(t *testing.T) {
 			})
 			beating(t, s, func(h *heartbeat) {
 				pass(10 * time.Minute)
-				if h.claim.isHeldBy("ours") {
+				if h.holdsPlace() {
 					t.Error("what is beside the Lease of another cluster is its own")
 				}
 				if s.writes.Load() != 0 || value(t, h, "comity_duplicate_cluster_id", "") != 1 || h.reported != "duplicate" {

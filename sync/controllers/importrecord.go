@@ -122,7 +122,7 @@ func (r *importRecordController) plan(ctx context.Context, key types.NamespacedN
 		return nil, nil, err
 	}
 	decided := decide.Report(view)
-	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.claim.isHeldBy(r.ClusterUID))
+	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.holdsPlace())
 	return actions, problems, nil
 }
 

@@ -87,7 +87,7 @@ func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
 
 // peerKeysIn are what the other members export from a namespace, or from all if that is empty.
 func (b *base) peerKeysIn(namespace string) []types.NamespacedName {
-	return slices.DeleteFunc(slices.Clone(b.Peers.Keys()), func(key types.NamespacedName) bool { return namespace != "" && key.Namespace != namespace })
+	return model.Without(b.Peers.Keys(), func(key types.NamespacedName) bool { return namespace != "" && key.Namespace != namespace })
 }
 
 // mapped is a handler of objects that users change, derived one of those that Comity writes.

@@ -144,7 +144,7 @@ func (p *publishController) write(ctx context.Context, planned plan.PublishPlan)
 func (p *publishController) view(ctx context.Context, key types.NamespacedName) (decide.ExportView, error) {
 	v := decide.ExportView{
 		Self: p.Self, MaintainSelectors: p.MaintainSelectors, IdentityLabels: p.IdentityLabels,
-		Members: p.Peers.Members(), Removed: p.Peers.Removed(), Own: p.claim.isHeldBy(p.ClusterUID), Now: p.Clock.Now(),
+		Members: p.Peers.Members(), Removed: p.Peers.Removed(), Own: p.holdsPlace(), Now: p.Clock.Now(),
 	}
 	var err error
 	if v.Local, err = p.readLocal(ctx, key); err != nil {

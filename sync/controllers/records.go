@@ -86,7 +86,7 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	}
 	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(m.Self), ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID}
 	desired := decide.Member(known, m.LocalCluster(), record)
-	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.claim.isHeldBy(m.ClusterUID))); err != nil {
+	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.holdsPlace())); err != nil {
 		return m.retry(ctx, req, err)
 	}
 	m.succeeded(req)
@@ -100,7 +100,7 @@ const reasonDuplicate = "DuplicateClusterID"
 // publishes everything again when that is over.
 func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	problem, err := m.duplicate(ctx)
-	if err != nil || problem == m.reported || problem == m.claim.problem(m.member(), m.ClusterUID) && m.claim.heldBy() == "" {
+	if err != nil || problem == m.reported || m.claim.heldBy() == "" && problem == m.placeProblem() {
 		return err
 	}
 	m.reported = problem
@@ -166,7 +166,7 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 		return reconcile.Result{}, err
 	}
 	desired := decide.NamespaceRecord(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
-	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.claim.isHeldBy(n.ClusterUID)))
+	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.holdsPlace()))
 	if n.pass.Attempted(decide.Namespaces, req.NamespacedName, err == nil) {
 		n.passComplete.All()
 	}

@@ -23,7 +23,6 @@ const settling = 2 * time.Minute
 // importing is a decision while it is made.
 type importing struct {
 	ImportView
-	rulings  map[model.ClusterID]ruling
 	unsynced []model.ClusterID
 	// before is the list that the table is applied to, list what becomes of it. forms is
 	// true if there was none.
@@ -38,10 +37,7 @@ type importing struct {
 }
 
 func newImporting(v ImportView) *importing {
-	i := &importing{ImportView: v, rulings: map[model.ClusterID]ruling{}, before: v.ownListed()}
-	for _, p := range v.Peers {
-		i.rulings[p.ID] = v.ruling(&p)
-	}
+	i := &importing{ImportView: v, before: v.ownListed()}
 	i.unsynced = i.findUnsynced()
 	if i.forms = !i.before.Exists(); i.forms {
 		i.before.Formed = v.Now.UTC().Truncate(time.Second)
@@ -79,9 +75,10 @@ func (v *ImportView) ownListed() model.List {
 // it, or did when the list got it beside the own one, or with another age.
 func (v *ImportView) hadID(e model.Entry) bool {
 	own, _ := v.List.Find(v.Self)
+	export := v.known(e.Cluster).Export
 	return e.Cluster != v.Self && own.UID != e.UID && v.Own.State != model.SourceNotRead && v.Local.Export != nil && e.UID == v.Local.Export.UID &&
 		e.CreatedAt.Equal(v.Local.Export.CreationTimestamp.Time) &&
-		!slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == e.Cluster && p.Export != nil && p.Export.UID == e.UID })
+		(export == nil || export.UID != e.UID)
 }
 
 // findUnsynced are the members that were not read, and this cluster while its own export
@@ -90,7 +87,7 @@ func (i *importing) findUnsynced() []model.ClusterID {
 	var out []model.ClusterID
 	for _, p := range i.Peers {
 		e, listed := i.List.Find(p.ID)
-		if !p.Synced && !p.Removed && !i.rulings[p.ID].denies() && (!listed || !i.hadID(e)) {
+		if !p.Synced && !p.Removed && !i.ruling(&p).denies() && (!listed || !i.hadID(e)) {
 			out = append(out, p.ID)
 		}
 	}
@@ -121,6 +118,14 @@ func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.
 	return out
 }
 
+// known is what is known of another cluster; zero if nothing is.
+func (v *ImportView) known(id model.ClusterID) PeerView {
+	if at := slices.IndexFunc(v.Peers, func(p PeerView) bool { return p.ID == id }); at >= 0 {
+		return v.Peers[at]
+	}
+	return PeerView{}
+}
+
 // existing are the clusters of which something exists here, and of which it is not known
 // what they export, sorted. Nothing of an import that is to be adopted changes until those
 // of its clusters were read that are members.
@@ -130,11 +135,11 @@ func (v *ImportView) existing() []model.ClusterID {
 		id, adopted := model.ClusterID(s.Labels[model.LabelSourceCluster]), plan.AdoptableFrom(s, v.Local.Key)
 		if !model.IsManaged(s) {
 			id = ""
-			if v.Takeover && slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == adopted && p.Known && !p.Synced }) {
+			if p := v.known(adopted); v.Takeover && p.Known && !p.Synced {
 				id = adopted
 			}
 		}
-		isKnown := slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.ID == id && p.Export != nil })
+		isKnown := v.known(id).Export != nil
 		if id == v.Self {
 			isKnown = v.Own.State != model.SourceNotRead
 		}
@@ -235,7 +240,7 @@ func standingLike(standing, resolved *model.Import) *model.Import {
 	if standing.Labels == nil { // of a Service, which does not have them
 		out.Labels, out.Annotations = resolved.Labels, resolved.Annotations
 	}
-	out.Ports = slices.DeleteFunc(slices.Clone(standing.Ports), func(p mcsv1beta1.ServicePort) bool {
+	out.Ports = model.Without(standing.Ports, func(p mcsv1beta1.ServicePort) bool {
 		return !slices.ContainsFunc(resolved.Ports, func(r mcsv1beta1.ServicePort) bool {
 			return r.Name == p.Name || r.Port == p.Port && r.Protocol == p.Protocol
 		})

@@ -138,7 +138,7 @@ type exporting struct {
 func newExporting(v ExportView) *exporting {
 	e := &exporting{ExportView: v, published: map[string]bool{}}
 	e.d.Plan = plan.PublishInput{Key: v.Local.Key, Annotations: map[string]string{}, CurrentRecords: v.Records, CurrentSlices: v.Copies, Own: v.Own, Now: v.Now}
-	e.Records = slices.DeleteFunc(slices.Clone(v.Records), func(r *exchangev1alpha1.ExportRecord) bool { return !e.isOwn(r) })
+	e.Records = model.Without(v.Records, func(r *exchangev1alpha1.ExportRecord) bool { return !e.isOwn(r) })
 	e.d.Retry = len(e.Records) < len(v.Records) // the Lease may be read soon
 	if v.Local.Export == nil {
 		return e
@@ -163,7 +163,7 @@ func isLive(record *exchangev1alpha1.ExportRecord) bool { return !record.Spec.Wi
 
 // stated are the records that would say something else if there were no ServiceExport.
 func (e *exporting) stated() []*exchangev1alpha1.ExportRecord {
-	return slices.DeleteFunc(slices.Clone(e.Records), IsEnded)
+	return model.Without(e.Records, IsEnded)
 }
 
 // needLive is e.Live, and has it read.
@@ -218,7 +218,7 @@ func modelExport(self model.ClusterID, maintainSelectors bool, local LocalExport
 
 // outside leaves out the objects in some namespaces.
 func outside[T metav1.Object](namespaces []string, objects []T) []T {
-	return slices.DeleteFunc(slices.Clone(objects), func(o T) bool { return slices.Contains(namespaces, o.GetNamespace()) })
+	return model.Without(objects, func(o T) bool { return slices.Contains(namespaces, o.GetNamespace()) })
 }
 
 func joinViolations(violations []decision.Violation, separator string) string {

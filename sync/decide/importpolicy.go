@@ -80,7 +80,7 @@ func (i *importing) ruleProblems() []model.Problem {
 	}
 	var out []model.Problem
 	for _, p := range i.Peers {
-		r := i.rulings[p.ID]
+		r := i.ruling(&p)
 		_, listed := i.before.Find(p.ID)
 		switch {
 		case p.Removed || p.Export == nil && !listed:

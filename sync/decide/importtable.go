@@ -110,7 +110,7 @@ func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 // peerSource finds the row of one other cluster; false if it is no source: it has no entry,
 // and publishes nothing that is imported.
 func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
-	s, ruled := source{entry: entry}, i.rulings[p.ID]
+	s, ruled := source{entry: entry}, i.ruling(p)
 	s.Liveness = p.Liveness
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
 	switch {

@@ -71,7 +71,7 @@ func (i *importing) keepsAddress() bool {
 // kept are the clusters of which what exists stays as it is, sorted: the sources that are
 // kept, and the clusters that were not read and are no source.
 func (i *importing) kept() []model.ClusterID {
-	out := slices.DeleteFunc(slices.Clone(i.unsynced), func(id model.ClusterID) bool { return i.sources[id].State != "" })
+	out := model.Without(i.unsynced, func(id model.ClusterID) bool { return i.sources[id].State != "" })
 	for id, s := range i.sources {
 		if s.State.IsKept() {
 			out = append(out, id)

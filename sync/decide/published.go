@@ -126,13 +126,13 @@ func (e *exporting) sharedPorts() model.PortSelection {
 // evaluate yet is not published. A record that is left without a port is withdrawn.
 func (e *exporting) keepShared() {
 	record, shared := e.d.Plan.Record, e.sharedPorts()
-	ports := slices.DeleteFunc(slices.Clone(record.Ports), func(p mcsv1beta1.ServicePort) bool { return !shared.Contains(p.Name) })
+	ports := model.Without(record.Ports, func(p mcsv1beta1.ServicePort) bool { return !shared.Contains(p.Name) })
 	if len(ports) == 0 && !shared.All() {
 		e.d.Plan.Record, e.d.Plan.Audience = nil, nil
 		return
 	}
 	record.Ports = ports
-	record.Targets = slices.DeleteFunc(slices.Clone(record.Targets), func(t exchangev1alpha1.Target) bool {
+	record.Targets = model.Without(record.Targets, func(t exchangev1alpha1.Target) bool {
 		return !slices.ContainsFunc(ports, func(p mcsv1beta1.ServicePort) bool { return p.Port == t.Port && p.Protocol == t.Protocol })
 	})
 	if len(ports) > 0 {

@@ -83,7 +83,7 @@ func (e *exporting) exclude() {
 	recorded, _ := deniedSince(e.Local, e.Records)
 	e.grace.since = map[string]time.Time{}
 	for _, id := range e.Local.Verdict.Excluded {
-		named := slices.DeleteFunc(slices.Clone(e.Local.Verdict.Violations), func(n decision.Violation) bool { return !slices.Contains(n.Clusters, id) })
+		named := model.Without(e.Local.Verdict.Violations, func(n decision.Violation) bool { return !slices.Contains(n.Clusters, id) })
 		if g, in := graceFor(named, recorded, e.Now); in && e.isReadBy(model.ClusterID(id)) {
 			e.grace = e.grace.and(g)
 		} else {

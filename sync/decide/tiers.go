@@ -152,8 +152,8 @@ func (i *importing) hasReady(in *plan.ImportInput, id model.ClusterID) bool {
 // isPresumedDown reports whether nothing but its slices says that a source is down.
 func (i *importing) isPresumedDown(id model.ClusterID) bool {
 	answers, isProbed := i.Answers[id]
-	return (answers || !isProbed) &&
-		slices.ContainsFunc(i.Peers, func(p PeerView) bool { return p.ID == id && !p.Liveness.Silent && !p.Liveness.Seen })
+	p := i.known(id)
+	return p.ID == id && (answers || !isProbed) && !p.Liveness.Silent && !p.Liveness.Seen
 }
 
 // tiersFor are the tiers of an import of which an export with these tiers decides: those of

@@ -102,7 +102,7 @@ func (i *importing) isDoubtful(p *PeerView, wasDown bool) bool {
 
 // derivedOf are the slices that Comity made of those of cluster.
 func (i *importing) derivedOf(cluster model.ClusterID) []*discoveryv1.EndpointSlice {
-	return slices.DeleteFunc(slices.Clone(i.Current.Slices), func(s *discoveryv1.EndpointSlice) bool {
+	return model.Without(i.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
 		return !model.IsManaged(s) || s.Labels[model.LabelSourceCluster] != string(cluster)
 	})
 }

@@ -36,7 +36,7 @@ type value struct {
 // compare groups imports by the text of one property. Those with the same text agree.
 // Imports without a text are left out: the property means nothing there.
 func compare(title string, imports []*model.Import, text show) disagreement {
-	imports = slices.DeleteFunc(slices.Clone(imports), func(i *model.Import) bool { return text(i) == "" })
+	imports = model.Without(imports, func(i *model.Import) bool { return text(i) == "" })
 	d := disagreement{title: title}
 	for _, i := range imports {
 		t := text(i)

@@ -36,7 +36,7 @@ func nameOf(p mcsv1beta1.ServicePort) string { return p.Name }
 // firstOfEach are the items of list of which no earlier one has the same key.
 func firstOfEach[T any, K comparable](list []T, key func(T) K) []T {
 	seen := map[K]bool{}
-	return slices.DeleteFunc(slices.Clone(list), func(item T) bool {
+	return model.Without(list, func(item T) bool {
 		repeated := seen[key(item)]
 		seen[key(item)] = true
 		return repeated

@@ -4,6 +4,7 @@
 package model
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -55,6 +56,11 @@ func Join[T ~string](items []T, separator string) string {
 		texts[i] = string(item)
 	}
 	return strings.Join(texts, separator)
+}
+
+// Without is list without the items that out reports. The list itself stays as it is.
+func Without[T any](list []T, out func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), out)
 }
 
 // Quote quotes a value from elsewhere for a message. It shows at most the first

@@ -5,7 +5,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -208,5 +207,5 @@ func (c Current) After(done []Action, applied []Object) Current {
 
 // without returns a copy of list without the object called name.
 func without[T metav1.Object](list []T, name string) []T {
-	return slices.DeleteFunc(slices.Clone(list), func(o T) bool { return o.GetName() == name })
+	return model.Without(list, func(o T) bool { return o.GetName() == name })
 }

@@ -58,7 +58,7 @@ func placeOf(port mcsv1beta1.ServicePort, in *mcsv1beta1.ServiceImport) int {
 
 // servedPorts are those of the existing ports that slices of a cluster serve.
 func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
-	return slices.DeleteFunc(slices.Clone(existing), func(port mcsv1beta1.ServicePort) bool {
+	return model.Without(existing, func(port mcsv1beta1.ServicePort) bool {
 		return !slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
 			return p.owns(s) && clusterOf(s) == cluster && slices.ContainsFunc(s.Ports, func(served discoveryv1.EndpointPort) bool {
 				return idOf(served) == portID{proxyName(port, existing), port.Protocol}
@@ -136,7 +136,7 @@ func (p *importer) keptForm(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointS
 	if filter, has := p.Accepted[clusterOf(s)]; has {
 		var accepted []discoveryv1.Endpoint
 		for _, e := range endpoints {
-			addresses := slices.DeleteFunc(slices.Clone(e.Addresses), func(a string) bool { return filter.CheckAddress(s.AddressType, a) != "" })
+			addresses := model.Without(e.Addresses, func(a string) bool { return filter.CheckAddress(s.AddressType, a) != "" })
 			changed = changed || len(addresses) < len(e.Addresses)
 			if e.Addresses = addresses; len(addresses) > 0 {
 				accepted = append(accepted, e)

@@ -129,7 +129,7 @@ func Publish(in PublishInput) PublishPlan {
 		namespaces.Insert(a.Object.GetNamespace())
 	}
 	for _, namespace := range sets.List(namespaces) {
-		actions := slices.DeleteFunc(slices.Clone(all), func(a Action) bool { return a.Object.GetNamespace() != namespace })
+		actions := model.Without(all, func(a Action) bool { return a.Object.GetNamespace() != namespace })
 		switch {
 		case in.Record != nil && slices.Contains(in.Audience, namespace):
 			plan.Publish = append(plan.Publish, actions)

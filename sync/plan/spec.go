@@ -147,7 +147,7 @@ func supportedFamilies(wanted, supported, existing []corev1.IPFamily) []corev1.I
 	if len(wanted) == 0 || len(supported) == 0 {
 		return nil
 	}
-	families := slices.DeleteFunc(slices.Clone(wanted), func(f corev1.IPFamily) bool { return !slices.Contains(supported, f) })
+	families := model.Without(wanted, func(f corev1.IPFamily) bool { return !slices.Contains(supported, f) })
 	if len(families) == 2 && len(existing) > 0 && families[1] == existing[0] {
 		slices.Reverse(families)
 	}

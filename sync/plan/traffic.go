@@ -180,7 +180,7 @@ func newHintRule(d *model.Import, traffic map[model.ClusterID]model.Traffic, zon
 		for _, id := range preferred {
 			closed = closed.Union(served(id))
 		}
-		r.open = slices.DeleteFunc(slices.Clone(zones), closed.Has)
+		r.open = model.Without(zones, closed.Has)
 	}
 	return r
 }
