@@ -160,7 +160,7 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 		}
 	}
 	v.Unavailable = map[string]string{}
-	for _, namespace := range decide.ExchangeNamespaces(p.Self, v.Local, v.Members) {
+	for _, namespace := range decide.ExchangeNamespaces(v) {
 		v.Unavailable[namespace] = p.Exchange.Problem(ctx, namespace)
 	}
 	if v.Copies, err = p.copies(ctx, v); err != nil {

@@ -151,7 +151,7 @@ func newExporting(v ExportView) *exporting {
 	}
 	if e.export, e.invalid = modelExport(v.Self, v.MaintainSelectors, v.Local); e.invalid == nil {
 		e.exclude()
-		e.scope, e.nowhere = publishedScope(v.Self, v.Local, v.Members, e.excluded)
+		e.scope, e.nowhere = e.publishedScope()
 	}
 	return e
 }

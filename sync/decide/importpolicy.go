@@ -102,18 +102,15 @@ func problem(reason string, of model.ClusterID, format string, args ...any) mode
 	return model.Problem{Reason: reason, Cluster: of, Message: model.OneLine(fmt.Sprintf(format, args...), maxMessage)}
 }
 
-// isRule reports whether a problem of this reason says that this cluster keeps an export
-// out, or may.
-func isRule(reason string) bool {
-	return slices.Contains([]string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceMismatch, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted}, reason)
-}
+// rules are the reasons of problems that say that this cluster keeps an export out, or may.
+var rules = []string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceMismatch, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted}
 
 // byRule is what is reported to source if this cluster keeps its export out; false if it
 // does not. It names no other cluster, and of what could not be evaluated no more than
 // that.
 func (v ReportView) byRule(source model.ClusterID) (model.Report, bool) {
 	for _, p := range v.Observation.Problems {
-		if p.Cluster != source || !isRule(p.Reason) {
+		if p.Cluster != source || !slices.Contains(rules, p.Reason) {
 			continue
 		}
 		out := model.Report{Reason: p.Reason, Message: p.Message}

@@ -64,7 +64,6 @@ const turnover = time.Minute
 type source struct {
 	model.Source
 	export *model.Export // what is imported; only if State.IsRead
-	entry  *model.Entry  // nil if the list has none
 }
 
 // findSources applies the table to this cluster and to every other one.
@@ -90,7 +89,7 @@ func (i *importing) entryOf(id model.ClusterID) *model.Entry {
 
 // ownSource is this cluster's own export; false if it is no source.
 func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
-	s := source{entry: entry}
+	var s source
 	s.Liveness.State, s.State, s.Why = model.Connected, v.Own.State, v.Own.Why
 	if s.State == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
 		s.State, s.Why = entry.Absent, ""
@@ -103,15 +102,14 @@ func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 		s.State, s.Why = model.SourceSuspended, err.Error()
 		return s, entry != nil
 	}
-	s.publish(&export, v.Now)
+	s.publish(&export, entry, v.Now)
 	return s, true
 }
 
 // peerSource finds the row of one other cluster; false if it is no source: it has no entry,
 // and publishes nothing that is imported.
 func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
-	s, ruled := source{entry: entry}, i.ruling(p)
-	s.Liveness = p.Liveness
+	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.ruling(p)
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
 	switch {
 	case p.Removed:
@@ -123,7 +121,7 @@ func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
 	case ruled.denies():
 		s.State, s.Why = model.SourceRefused, ruled.why
 	case isAllowed:
-		s.publish(p.Export, i.Now)
+		s.publish(p.Export, entry, i.Now)
 	case entry.Absent.IsOut() && p.Synced && p.Export == nil && !entry.Since.After(p.ConfirmMissingBefore):
 		s.State = model.SourceConfirmed // nothing states any more why it is out
 	case entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
@@ -140,10 +138,10 @@ func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
 	return s, true
 }
 
-// publish is the row of an export that is used: which of the last three.
-func (s *source) publish(export *model.Export, now time.Time) {
+// publish is the row of an export that is used: which of the last three, by the entry e.
+func (s *source) publish(export *model.Export, e *model.Entry, now time.Time) {
 	s.export = export
-	switch e := s.entry; {
+	switch {
 	case e == nil:
 		s.State = model.SourceJoined
 	case e.UID != export.UID, e.Absent.IsOut() && now.Sub(e.Since) >= turnover:

@@ -17,18 +17,18 @@ import (
 // every member reads, or one for each cluster of a narrower scope; all of them if policies
 // exclude clusters from a scope of every member. None if the scope cannot be read or if
 // there is no export.
-func ExchangeNamespaces(self model.ClusterID, local LocalExport, members []model.Member) []string {
-	if local.Export == nil {
+func ExchangeNamespaces(v ExportView) []string {
+	if v.Local.Export == nil {
 		return nil
 	}
-	scope, err := model.EffectiveScope(local.Key, local.Export, local.Namespace, members)
+	scope, err := model.EffectiveScope(v.Local.Key, v.Local.Export, v.Local.Namespace, v.Members)
 	if err != nil {
 		return nil
 	}
-	namespaces, _ := audience(self, scope, members)
-	if scope.All() && len(local.Verdict.Excluded) > 0 {
-		for _, m := range members {
-			namespaces = append(namespaces, model.ScopedExchangeNamespace(self, m.ID))
+	namespaces, _ := audience(v.Self, scope, v.Members)
+	if scope.All() && len(v.Local.Verdict.Excluded) > 0 {
+		for _, m := range v.Members {
+			namespaces = append(namespaces, model.ScopedExchangeNamespace(v.Self, m.ID))
 		}
 	}
 	return namespaces
@@ -101,16 +101,17 @@ func isMember(id model.ClusterID, members []model.Member) bool {
 	return slices.ContainsFunc(members, func(m model.Member) bool { return m.ID == id })
 }
 
-// publishedScope is where an export is published: its effective scope without some
+// publishedScope is where an export is published: its effective scope without the
 // clusters that policies exclude. A scope of every member becomes the list of the
 // others. The error, which comes with a scope that holds no cluster, says why the
 // export is published nowhere.
-func publishedScope(self model.ClusterID, local LocalExport, members []model.Member, without []string) (model.Scope, error) {
-	scope, err := model.EffectiveScope(local.Key, local.Export, local.Namespace, members)
-	if err != nil || len(without) == 0 {
+func (e *exporting) publishedScope() (model.Scope, error) {
+	local := e.Local
+	scope, err := model.EffectiveScope(local.Key, local.Export, local.Namespace, e.Members)
+	if err != nil || len(e.excluded) == 0 {
 		return scope, err
 	}
-	left, lost, published := audienceOf(self, scope, members).Without(without)
+	left, lost, published := e.audienceOf(scope).Without(e.excluded)
 	switch {
 	case len(lost) == 0:
 		return scope, nil
@@ -125,17 +126,17 @@ func publishedScope(self model.ClusterID, local LocalExport, members []model.Mem
 	}
 	return model.Scope{}, fmt.Errorf("policies forbid the export of %s to %d of %d members, and at most %d records for single clusters are written; name the clusters "+
 		"in annotation %s, or select them with %s: %s",
-		local.Key, len(lost), len(members), decision.MaxInsteadOfAll, model.AnnotationExportTo, model.AnnotationExportToSelector, joinViolations(local.Verdict.Violations, "; "))
+		local.Key, len(lost), len(e.Members), decision.MaxInsteadOfAll, model.AnnotationExportTo, model.AnnotationExportToSelector, joinViolations(local.Verdict.Violations, "; "))
 }
 
 // audienceOf are the clusters of a scope, which are all members if nothing narrows it.
-func audienceOf(self model.ClusterID, scope model.Scope, members []model.Member) decision.Audience {
-	out := decision.Audience{Self: string(self), All: scope.All()}
+func (e *exporting) audienceOf(scope model.Scope) decision.Audience {
+	out := decision.Audience{Self: string(e.Self), All: scope.All()}
 	for _, id := range scope.Clusters() {
 		out.Clusters = append(out.Clusters, string(id))
 	}
-	for i := 0; out.All && i < len(members); i++ {
-		out.Clusters = append(out.Clusters, string(members[i].ID))
+	for i := 0; out.All && i < len(e.Members); i++ {
+		out.Clusters = append(out.Clusters, string(e.Members[i].ID))
 	}
 	return out
 }

@@ -106,7 +106,7 @@ func (p *importer) nameProblems() []model.Problem {
 			break // the other name was not needed
 		}
 		if s := p.occupier(name); s != nil && !model.IsManaged(s) {
-			problems = append(problems, nameTaken("Service", p.Key.Namespace, name, p.name))
+			problems = append(problems, p.nameTaken("Service", name, p.name))
 		}
 	}
 	if p.name == "" && len(problems) == 0 {
@@ -116,13 +116,13 @@ func (p *importer) nameProblems() []model.Problem {
 	return problems
 }
 
-func nameTaken(kind, namespace, name, instead string) model.Problem {
+func (p *importer) nameTaken(kind, name, instead string) model.Problem {
 	consequence := fmt.Sprintf("%q is used instead", instead)
 	if instead == "" {
 		consequence = "nothing is imported"
 	}
 	return model.Problemf(model.ReasonNameTaken, "",
-		"%s %s/%s, which Comity did not create, has the name of a derived object, so %s; rename or delete it", kind, namespace, name, consequence)
+		"%s %s/%s, which Comity did not create, has the name of a derived object, so %s; rename or delete it", kind, p.Key.Namespace, name, consequence)
 }
 
 // replaces reports whether the derived Service has to be deleted and created again.

@@ -179,7 +179,7 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.Endpo
 		case named[dotted] == nil && p.fits(dotted, cluster, w):
 			w.Name, named[dotted] = dotted, w
 		case p.foreignSlice(dotted):
-			problems = append(problems, nameTaken("EndpointSlice", p.Key.Namespace, dotted, ""))
+			problems = append(problems, p.nameTaken("EndpointSlice", dotted, ""))
 		}
 		// Otherwise Comity's slice of that name has another address type, which
 		// cannot be changed: it is deleted now, and created by the next plan.

@@ -87,7 +87,7 @@ func (p *Process) exportView(key types.NamespacedName) decide.ExportView {
 			v.Copies = append(v.Copies, asSlice(o))
 		}
 	}
-	for _, name := range decide.ExchangeNamespaces(p.ID, v.Local, v.Members) {
+	for _, name := range decide.ExchangeNamespaces(v) {
 		if !p.exchangeExists(name) {
 			v.Unavailable[name] = "exchange namespace " + name + " does not exist"
 		}
