@@ -15,7 +15,7 @@ import (
 // A source that is kept out has an event, once, also where there is no ServiceImport.
 func TestASourceThatIsKeptOutHasAnEvent(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
-	i := &importController{base: &base{Options: Options{Recorder: recorder}}}
+	i := &importController{base: &base{recorder: recorder}}
 	for reason, want := range map[string]int{
 		model.ReasonPolicyDenied: 1, model.ReasonNotEvaluated: 1, model.ReasonNamespaceUnknown: 1, model.ReasonNamespaceNotAccepted: 1,
 		model.ReasonAddressOverlap: 0,

@@ -80,7 +80,7 @@ func TestAContestedObjectIsLeftAloneAndNamed(t *testing.T) {
 
 func TestAnObstacleIsAnnouncedOnce(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
-	i := &importController{base: &base{Options: Options{Recorder: recorder}}}
+	i := &importController{base: &base{recorder: recorder}}
 	told := func() (out []string) {
 		for {
 			select {

@@ -61,7 +61,7 @@ type Exchange struct {
 	// namespace was created again. Required, unless the exchange is the manager's API
 	// server, whose Namespaces are watched.
 	Changed *notify.Notifier
-	// Live reads Leases without a cache; default the manager's reader, or Client.
+	// Live reads Leases without a cache.
 	Live client.Reader
 }
 

@@ -39,9 +39,9 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 	).Build()
 	recorder := events.NewFakeRecorder(10)
 	b := &base{
-		hub: true, client: local, pass: decide.NewFirstPass(), observations: NewObservations(),
+		hub: true, client: local, recorder: recorder, pass: decide.NewFirstPass(), observations: NewObservations(),
 		Options: Options{
-			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Recorder: recorder, Peers: &ownIDPeers{},
+			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Peers: &ownIDPeers{},
 			Exchange: &Exchange{
 				Client:  fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
 				Problem: func(context.Context, string) string { return "" },

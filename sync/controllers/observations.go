@@ -222,7 +222,7 @@ func (i Imports) Listed(cluster model.ClusterID) bool {
 func (i *importController) announceJoined(imported *mcsv1beta1.ServiceImport, joined []model.SourceExport) {
 	for _, e := range joined {
 		if imported != nil {
-			i.Recorder.Eventf(imported, nil, corev1.EventTypeNormal, model.ReasonExportJoined, "Import",
+			i.recorder.Eventf(imported, nil, corev1.EventTypeNormal, model.ReasonExportJoined, "Import",
 				"cluster %s exports this Service, too, and its endpoints are used from now on (UID %s, created %s)",
 				e.Cluster, e.UID, e.CreatedAt.UTC().Format(time.RFC3339))
 		}
@@ -249,7 +249,7 @@ func (i *importController) announce(key types.NamespacedName, current plan.Curre
 				continue
 			}
 		}
-		i.Recorder.Eventf(object, nil, corev1.EventTypeWarning, p.Reason, "Import", "%s", model.Bound(p.Message, model.MaxEventNote))
+		i.recorder.Eventf(object, nil, corev1.EventTypeWarning, p.Reason, "Import", "%s", model.Bound(p.Message, model.MaxEventNote))
 	}
 }
 

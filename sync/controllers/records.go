@@ -112,7 +112,7 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	ctrl.LoggerFrom(ctx).Error(errors.New(problem), "nothing is published", "reason", reasonDuplicate)
 	own, err := getNamespace(ctx, m.client, m.Namespace)
 	if err == nil && own != nil {
-		m.Recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
+		m.recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
 	}
 	return err
 }

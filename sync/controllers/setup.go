@@ -114,10 +114,10 @@ type Options struct {
 	// nil if it always can.
 	PoliciesLoaded <-chan struct{}
 	// PoliciesChanged notifies of exports, and imports, for which one of them may answer
-	// something else; nil if they never do.
+	// something else.
 	PoliciesChanged *notify.Notifier
 
-	// LocalCluster is what is known of this cluster; nil if nothing is.
+	// LocalCluster is what is known of this cluster.
 	// LocalClusterChanged notifies of changes. LocalClusterKnown, for which imports wait, is
 	// closed once it is known, or that takes too long; nil if nothing waits.
 	LocalCluster        func() model.LocalCluster
@@ -149,8 +149,6 @@ type Options struct {
 	Retry time.Duration
 	// Workers is how many keys each controller reconciles at once; default 8.
 	Workers int
-	// Recorder takes events; default one of the manager's.
-	Recorder events.EventRecorder
 	// Registry takes the package's metrics; nil registers none.
 	Registry prometheus.Registerer
 	// Writer makes the writes; default the manager's client. Tests inject
@@ -219,6 +217,7 @@ func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.base.re
 type base struct {
 	Options
 	client       client.Client
+	recorder     events.EventRecorder
 	applier      *apply.Applier
 	publishing   *apply.Applier // writes to the exchange
 	observations *Observations
@@ -281,7 +280,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		return nil, fmt.Errorf("set up indexes: %w", err)
 	}
 	b := &base{
-		Options: opts, client: mgr.GetClient(), applier: applier, publishing: publishing, hub: hub,
+		Options: opts, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), applier: applier, publishing: publishing, hub: hub,
 		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
 		beatSoon: notify.NewWake(), observations: NewObservations(), pass: decide.NewFirstPass(),
 		changeSeconds: promauto.With(opts.Registry).NewHistogramVec(prometheus.HistogramOpts{
@@ -305,23 +304,12 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 
 func setDefaults(mgr ctrl.Manager, opts *Options) {
 	opts.Workers = cmp.Or(opts.Workers, 8)
-	opts.PoliciesChanged = cmp.Or(opts.PoliciesChanged, &notify.Notifier{})
-	opts.LocalClusterChanged = cmp.Or(opts.LocalClusterChanged, &notify.Notifier{})
 	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
 	if len(opts.IdentityLabels) == 0 {
 		opts.IdentityLabels = []string{model.LabelIdentity}
 	}
 	opts.Writer = cmp.Or(opts.Writer, mgr.GetClient())
-	if opts.Recorder == nil {
-		opts.Recorder = mgr.GetEventRecorder(model.FieldOwner)
-	}
-	if opts.LocalCluster == nil {
-		opts.LocalCluster = func() model.LocalCluster { return model.LocalCluster{} }
-	}
 	opts.HeartbeatInterval, opts.Retry = cmp.Or(opts.HeartbeatInterval, 10*time.Second), cmp.Or(opts.Retry, 10*time.Second)
-	if e := opts.Exchange; e != nil && e.Live == nil {
-		e.Live = e.Client
-	}
 }
 
 // memberChanged notifies of the exports of which other clusters may report something else.

@@ -127,7 +127,9 @@ func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
 	case entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
 		s.State = entry.Absent
 	case !p.Synced:
-		s.State, s.Why, s.Starting = model.SourceNotRead, p.notReadBecause(), p.isStarting()
+		s.State, s.Why = model.SourceNotRead, p.notReadBecause()
+		// As far as is known, it is being connected to for the first time since start.
+		s.Starting = p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 	case p.Export != nil:
 		s.State, s.Why = model.SourceNotRead, ruled.why
 	case entry.Absent == model.SourceMissing && !entry.Since.After(p.ConfirmMissingBefore):
@@ -183,12 +185,6 @@ func (p *PeerView) notReadBecause() string {
 		return p.Liveness.Message
 	}
 	return fmt.Sprintf("cluster %s was not read since Comity started here", p.ID)
-}
-
-// isStarting reports whether p is being connected to for the first time since start, as far
-// as is known.
-func (p *PeerView) isStarting() bool {
-	return p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 }
 
 // OwnEntry is this cluster's own entry in the list of an import.

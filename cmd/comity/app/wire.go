@@ -270,6 +270,6 @@ func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, e
 	}
 	published = controllers.Published{Records: shared.Client(), Read: shared.Read}
 	return &controllers.Exchange{
-		Client: shared.Client(), Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: shared.Changed(),
+		Client: shared.Client(), Live: shared.Client(), Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: shared.Changed(),
 	}, published, nil
 }

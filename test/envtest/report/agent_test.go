@@ -90,7 +90,7 @@ func (c *cluster) start(imports bool) {
 	Expect(n.peers.SetupWithManager(mgr)).To(Succeed())
 	n.running, err = controllers.SetupWithManager(mgr, controllers.Options{
 		Self: c.id, ClusterUID: c.uid(), HeartbeatInterval: beat, ClusterSet: clusterset, Namespace: system, Version: "test", Peers: n.peers, Admitter: everyone{}, Registry: registry,
-		LocalCluster: n.home.Get, LocalClusterKnown: n.home.Known(), ImportDisabled: !imports,
+		LocalCluster: n.home.Get, LocalClusterChanged: &notify.Notifier{}, LocalClusterKnown: n.home.Known(), PoliciesChanged: &notify.Notifier{}, ImportDisabled: !imports,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(n.peers.SetupStatusWithManager(mgr, n.running.Imports())).To(Succeed())

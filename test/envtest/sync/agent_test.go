@@ -89,6 +89,7 @@ func (c *cluster) start() {
 		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: &controllers.ImportPolicyCache{
 			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
 		},
+		LocalCluster: func() model.LocalCluster { return model.LocalCluster{} }, LocalClusterChanged: &notify.Notifier{},
 		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, Retry: retry,
 	})
 	Expect(err).NotTo(HaveOccurred())
