@@ -40,7 +40,7 @@ func availability(in ExportInput) []metav1.Condition {
 	destinations := in.Destinations
 	var wanted metav1.Condition
 	switch {
-	case in.Observation.Publication == model.PublicationNone, in.Observation.Publication == model.PublicationWithheld,
+	case takesNoPart(in.Observation),
 		// An earlier version may still be published and imported.
 		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, func(d model.Report) bool { return d.Imported }):
 		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
@@ -54,7 +54,7 @@ func availability(in ExportInput) []metav1.Condition {
 	default:
 		wanted = reported(destinations, deciders(in.Observation, destinations))
 	}
-	return []metav1.Condition{hold(old, wanted, availabilityIsSettled(in))}
+	return []metav1.Condition{hold(old, wanted, in.availabilityIsSettled)}
 }
 
 // reported puts the reports of all destinations together.

@@ -59,10 +59,10 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 	if in.Observation == nil {
 		conditions = append(conditions, present(old, condition.TypeReady, condition.TypeConflict)...)
 	} else {
-		conditions = append(conditions, hold(old, readiness(key, in.Export.UID, valid, in.Observation), readinessIsSettled(in)))
-		conditions = append(conditions, hold(old, conflict(in.Observation), conflictIsSettled(in.Observation)))
+		conditions = append(conditions, hold(old, readiness(key, in.Export.UID, valid, in.Observation), in.readinessIsSettled))
+		conditions = append(conditions, hold(old, conflict(in.Observation), in.conflictIsSettled))
 	}
-	conditions = append(conditions, hold(old, admission(in), admissionIsSettled(in)))
+	conditions = append(conditions, hold(old, admission(in), in.admissionIsSettled))
 	conditions = append(conditions, availability(in)...)
 	for i := range conditions {
 		stamp(&conditions[i], old, in.Export.Generation, now)
@@ -123,9 +123,14 @@ func published(scope model.Scope) string {
 	return "published for " + decision.Clusters(scope.Clusters())
 }
 
+// takesNoPart reports whether no import consists of the export.
+func takesNoPart(seen *model.Observation) bool {
+	return seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld
+}
+
 func conflict(seen *model.Observation) metav1.Condition {
 	switch {
-	case seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld:
+	case takesNoPart(seen):
 		return condition.NoConflicts("this export is not part of any import, because it is not published")
 	case len(seen.Conflicts) == 0:
 		return condition.NoConflicts("all clusters that export this Service agree")

@@ -17,16 +17,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// settled reports whether a condition that was computed from a partial view may
-// replace the stored one.
-type settled func(old, wanted metav1.Condition) bool
-
 // hold gives the condition wanted, or the stored one while too little is known to
-// replace it. After a restart peers are read one by one; without this a conflict or
-// a warning would be cleared and set again each time.
-func hold(old []metav1.Condition, wanted metav1.Condition, replaces settled) metav1.Condition {
+// replace it: isSettled reports whether one that was computed from a partial view may. After
+// a restart peers are read one by one; without this a conflict or a warning would be cleared
+// and set again each time.
+func hold(old []metav1.Condition, wanted metav1.Condition, isSettled func(old, wanted metav1.Condition) bool) metav1.Condition {
 	was := meta.FindStatusCondition(old, wanted.Type)
-	if was == nil || replaces(*was, wanted) {
+	if was == nil || isSettled(*was, wanted) {
 		return wanted
 	}
 	return *was
@@ -40,29 +37,24 @@ func unanswered(verdict decision.Verdict) bool {
 
 // readinessIsSettled: without an answer of the policies what is published stays,
 // so Ready stays True.
-func readinessIsSettled(in ExportInput) settled {
-	return func(old, wanted metav1.Condition) bool {
-		return !unanswered(in.Verdict) ||
-			old.ObservedGeneration != in.Export.Generation ||
-			old.Status != metav1.ConditionTrue ||
-			wanted.Reason != model.ReasonPending ||
-			in.Observation.Publication != model.PublicationPending
-	}
+func (in ExportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
+	return !unanswered(in.Verdict) ||
+		old.ObservedGeneration != in.Export.Generation ||
+		old.Status != metav1.ConditionTrue ||
+		wanted.Reason != model.ReasonPending ||
+		in.Observation.Publication != model.PublicationPending
 }
 
 // conflictIsSettled: while peers are unsynced, a stored conflict is neither cleared
 // nor shortened. A new kind of conflict is reported at once.
-func conflictIsSettled(seen *model.Observation) settled {
-	return func(old, wanted metav1.Condition) bool {
-		takesNoPart := seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld
-		if len(seen.Unsynced) == 0 || old.Status != metav1.ConditionTrue || takesNoPart {
-			return true
-		}
-		known := strings.Split(old.Reason, ",")
-		return slices.ContainsFunc(strings.Split(wanted.Reason, ","), func(reason string) bool {
-			return wanted.Status == metav1.ConditionTrue && !slices.Contains(known, reason)
-		})
+func (in ExportInput) conflictIsSettled(old, wanted metav1.Condition) bool {
+	if len(in.Observation.Unsynced) == 0 || old.Status != metav1.ConditionTrue || takesNoPart(in.Observation) {
+		return true
 	}
+	known := strings.Split(old.Reason, ",")
+	return slices.ContainsFunc(strings.Split(wanted.Reason, ","), func(reason string) bool {
+		return wanted.Status == metav1.ConditionTrue && !slices.Contains(known, reason)
+	})
 }
 
 // admissionIsSettled: a verdict on the same generation stays until the policies
@@ -70,37 +62,33 @@ func conflictIsSettled(seen *model.Observation) settled {
 // A refusal, also one for some clusters, replaces it, unless it was one before: as long as
 // it is not known whether the export is still published, the message may say when it
 // will be withdrawn.
-func admissionIsSettled(in ExportInput) settled {
+func (in ExportInput) admissionIsSettled(old, _ metav1.Condition) bool {
 	partial := in.Observation == nil || len(in.Observation.Unsynced) > 0
-	return func(old, _ metav1.Condition) bool {
-		switch {
-		case old.ObservedGeneration != in.Export.Generation:
-			return true
-		case unanswered(in.Verdict):
-			return false
-		case in.Verdict.Outcome == decision.Allowed && len(in.Verdict.Excluded) == 0 && partial:
-			return old.Reason != condition.ReasonAdmittedWithWarnings
-		case in.Verdict.Outcome == decision.Denied && in.Observation == nil:
-			return old.Reason != model.ReasonPolicyDenied
-		}
+	switch {
+	case old.ObservedGeneration != in.Export.Generation:
 		return true
+	case unanswered(in.Verdict):
+		return false
+	case in.Verdict.Outcome == decision.Allowed && len(in.Verdict.Excluded) == 0 && partial:
+		return old.Reason != condition.ReasonAdmittedWithWarnings
+	case in.Verdict.Outcome == decision.Denied && in.Observation == nil:
+		return old.Reason != model.ReasonPolicyDenied
 	}
+	return true
 }
 
-// importIsSettled: while the sync loop has no result, or a source cluster is
+// readinessIsSettled: while the sync loop has no result, or a source cluster is
 // unsynced, the problems of an import are not known. With the same source clusters
 // and status, the stored condition stays: it may name problems. An import that
 // such a problem kept from being used does not become Pending either.
-func importIsSettled(in ImportInput, clusters []mcsv1beta1.ClusterStatus) settled {
+func (in ImportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
 	isUnsynced := func(c mcsv1beta1.ClusterStatus) bool {
 		return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
 	}
-	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) &&
+	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(sources(in))) &&
 		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
-	return func(old, wanted metav1.Condition) bool {
-		return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
-			old.Status != metav1.ConditionTrue && wanted.Reason != model.ReasonPending
-	}
+	return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
+		old.Status != metav1.ConditionTrue && wanted.Reason != model.ReasonPending
 }
 
 // present are the stored conditions of these types.
@@ -117,43 +105,32 @@ func present(old []metav1.Condition, types ...string) []metav1.Condition {
 // availabilityIsSettled: a cluster in scope that is unsynced has not repeated its
 // report yet. Until then the stored condition is replaced only if another cluster
 // has a problem of higher rank.
-func availabilityIsSettled(in ExportInput) settled {
-	return func(old, wanted metav1.Condition) bool {
-		if old.ObservedGeneration != in.Export.Generation || old.Status == metav1.ConditionUnknown {
-			return true
-		}
-		if !reports(old) || wanted.Reason == condition.ReasonNotPublished {
-			return true // no report is repeated
-		}
-		if in.Observation.Publication == model.PublicationPending {
-			return false // as Ready does
-		}
-		if !slices.ContainsFunc(in.Destinations, func(d model.Report) bool { return d.Unsynced }) {
-			return true
-		}
-		return wanted.Status == metav1.ConditionFalse &&
-			(old.Status == metav1.ConditionTrue || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(old.Reason))
+func (in ExportInput) availabilityIsSettled(old, wanted metav1.Condition) bool {
+	switch {
+	case old.ObservedGeneration != in.Export.Generation, old.Status == metav1.ConditionUnknown:
+		return true
+	case old.Reason == condition.ReasonNotPublished, old.Reason == condition.ReasonNoDestinations, wanted.Reason == condition.ReasonNotPublished:
+		return true // no report is repeated
+	case in.Observation.Publication == model.PublicationPending:
+		return false // as Ready does
+	case !slices.ContainsFunc(in.Destinations, func(d model.Report) bool { return d.Unsynced }):
+		return true
 	}
-}
-
-// reports is true of an Available that contains the reports of other clusters.
-func reports(c metav1.Condition) bool {
-	return c.Reason != condition.ReasonNotPublished && c.Reason != condition.ReasonNoDestinations
+	return wanted.Status == metav1.ConditionFalse &&
+		(old.Status == metav1.ConditionTrue || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(old.Reason))
 }
 
 // sourcesAreSettled: while a source is unsynced, and its state may still be as bad
 // as the stored reason, only a worse reason replaces that.
-func sourcesAreSettled(seen *model.Observation, generation int64) settled {
-	return func(old, wanted metav1.Condition) bool {
-		worse := sourceRank(old.Reason)
-		doubtful := slices.ContainsFunc(seen.Sources, func(s model.Source) bool {
-			return slices.Contains(seen.Unsynced, s.Cluster) && sourceRank(sourceReason(s)) < worse
-		})
-		if doubtful {
-			return sourceRank(wanted.Reason) > worse
-		}
-		return old.ObservedGeneration != generation || !equalButForTimes(old, wanted)
+func (in ImportInput) sourcesAreSettled(old, wanted metav1.Condition) bool {
+	worse := sourceRank(old.Reason)
+	doubtful := slices.ContainsFunc(in.Observation.Sources, func(s model.Source) bool {
+		return slices.Contains(in.Observation.Unsynced, s.Cluster) && sourceRank(sourceReason(s)) < worse
+	})
+	if doubtful {
+		return sourceRank(wanted.Reason) > worse
 	}
+	return old.ObservedGeneration != in.Import.Generation || !equalButForTimes(old, wanted)
 }
 
 // localTimes are the times in the message of a ServiceImport's Available. A process knows only those since its start.

@@ -56,7 +56,7 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		if in.Slices {
 			status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 		}
-		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), importIsSettled(in, status.Clusters))}
+		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), in.readinessIsSettled)}
 	}
 	if in.Observation == nil {
 		status.Conditions = append(status.Conditions, present(old, occasional...)...)

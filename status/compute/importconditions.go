@@ -71,7 +71,7 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 		}
 		wanted = condition.SourcesAvailable(wanted.Reason, model.Bound(plain(tiers.String()), maxTiers)+"; "+wanted.Message)
 	}
-	return []metav1.Condition{hold(old, wanted, sourcesAreSettled(in.Observation, in.Import.Generation))}
+	return []metav1.Condition{hold(old, wanted, in.sourcesAreSettled)}
 }
 
 // worstSource gives the worst state as reason, and names every cluster that is not
