@@ -20,25 +20,25 @@ import (
 // evaluated.
 //
 // The answer to one that is stored, or would be in a dry run, warns what it would do.
-func (w webhooks) validateExportPolicy(ctx context.Context, req admission.Request) admission.Response {
+func (w webhooks) validateExportPolicy(ctx context.Context, req admission.Request) admit.Answer {
 	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
 	updated, err := decode(req, now, was)
 	if err != nil {
 		return malformed(err)
 	}
 	if w.Policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
-		return respond(admit.Allow())
+		return admit.Allow()
 	}
 	would, err := w.Policies.Check(ctx, now)
 	if err != nil {
 		// The compiler names places as file:row:column; users have no such file.
 		if apierrors.IsServiceUnavailable(err) {
-			return respond(admit.Unavailable(fmt.Sprintf("ExportPolicy %s could not be checked: %v. Remedy: try again in a few seconds", now.Name, err)))
+			return admit.Unavailable(fmt.Sprintf("ExportPolicy %s could not be checked: %v. Remedy: try again in a few seconds", now.Name, err))
 		}
-		return respond(admit.Malformed(fmt.Sprintf("ExportPolicy %[1]s cannot be used:\n%[2]v\nRemedy: correct what the lines above name"+
-			" (%[1]s.rego:row:column is a place in spec.rego); nothing that is stored was changed", now.Name, err)))
+		return admit.Malformed(fmt.Sprintf("ExportPolicy %[1]s cannot be used:\n%[2]v\nRemedy: correct what the lines above name"+
+			" (%[1]s.rego:row:column is a place in spec.rego); nothing that is stored was changed", now.Name, err))
 	}
 	answer := admit.Allow()
 	answer.Warnings = admit.Lines(would)
-	return respond(answer)
+	return answer
 }

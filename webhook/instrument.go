@@ -10,9 +10,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/webhook/admit"
 )
 
 // outcomeMalformed is the fourth value of the metric's label outcome, beside
@@ -42,9 +44,9 @@ func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
 // logAnswer writes one line for a refusal: who asked for what, and which policies of
 // which set refuse it. It has no content of objects, and so neither the message, which
 // the user has got.
-func logAnswer(log logr.Logger, req admission.Request, response admission.Response, outcome string) {
+func logAnswer(log logr.Logger, req admission.Request, answer admit.Answer, outcome string) {
 	text := "refused"
-	if response.Allowed {
+	if answer.Allowed {
 		log, text = log.V(1), "answered"
 		if !log.Enabled() {
 			return
@@ -52,10 +54,10 @@ func logAnswer(log logr.Logger, req admission.Request, response admission.Respon
 	}
 	values := []any{
 		"outcome", outcome, "operation", req.Operation, "kind", req.Kind.Kind, "namespace", req.Namespace, "name", req.Name,
-		"user", req.UserInfo.Username, "dryRun", req.DryRun != nil && *req.DryRun, "requestID", req.UID,
+		"user", req.UserInfo.Username, "dryRun", ptr.Deref(req.DryRun, false), "requestID", req.UID,
 	}
 	for _, key := range []string{auditPolicies, auditReasons, auditDigest, auditProblem} {
-		if value, has := response.AuditAnnotations[key]; has {
+		if value, has := answer.AuditAnnotations[key]; has {
 			values = append(values, key, value)
 		}
 	}
@@ -64,13 +66,13 @@ func logAnswer(log logr.Logger, req admission.Request, response admission.Respon
 
 // outcomeOf derives the outcome from the answer itself, so that the metric always
 // matches the answer.
-func outcomeOf(response admission.Response) string {
+func outcomeOf(answer admit.Answer) string {
 	switch {
-	case response.Allowed:
+	case answer.Allowed:
 		return decision.Allowed.String()
-	case response.Result != nil && response.Result.Code == http.StatusForbidden:
+	case answer.Result.Code == http.StatusForbidden:
 		return decision.Denied.String()
-	case response.Result != nil && response.Result.Code == http.StatusServiceUnavailable:
+	case answer.Result.Code == http.StatusServiceUnavailable:
 		return decision.NotEvaluated.String()
 	default:
 		return outcomeMalformed

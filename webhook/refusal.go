@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -56,15 +57,14 @@ const (
 // conclude is the answer that follows from a verdict. An event in the namespace of the export
 // tells those of a refusal who do not see the answer, such as the users of a GitOps controller,
 // unless the request is a dry run, which must have no side effect.
-func (w webhooks) conclude(req admission.Request, subject admit.Subject, verdict decision.Verdict) admission.Response {
+func (w webhooks) conclude(req admission.Request, subject admit.Subject, verdict decision.Verdict) admit.Answer {
 	answer := admit.FromVerdict(subject, verdict)
-	response := respond(answer)
 	if answer.Allowed {
-		return response
+		return answer
 	}
-	response.AuditAnnotations = auditAnnotations(verdict)
-	if dry := req.DryRun != nil && *req.DryRun; dry || w.Recorder == nil || subject.Key.Name == "" || !w.allows(subject.Key) {
-		return response
+	answer.AuditAnnotations = auditAnnotations(verdict)
+	if ptr.Deref(req.DryRun, false) || w.Recorder == nil || subject.Key.Name == "" || !w.allows(subject.Key) {
+		return answer
 	}
 	reason := reasonNotEvaluated
 	if verdict.Outcome == decision.Denied {
@@ -76,7 +76,7 @@ func (w webhooks) conclude(req admission.Request, subject admit.Subject, verdict
 		Namespace: subject.Key.Namespace, Name: subject.Key.Name,
 	}
 	w.Recorder.Eventf(regarding, nil, corev1.EventTypeWarning, reason, string(req.Operation), "%s", model.Bound(answer.Result.Message, model.MaxEventNote))
-	return response
+	return answer
 }
 
 // allows reports whether the event on an export is not one too many.

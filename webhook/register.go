@@ -5,7 +5,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/go-logr/logr"
@@ -21,6 +20,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/webhook/admit"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
@@ -80,28 +80,19 @@ type webhooks struct {
 	limiters *lru.Cache // of events, by export and by namespace
 }
 
-// Register adds the webhooks to the manager's webhook server. It fails on
-// missing options.
+// Register adds the webhooks to the manager's webhook server.
 //
 // The agent needs: create and patch on events (events.k8s.io).
-func Register(mgr ctrl.Manager, opts Options) error {
+func Register(mgr ctrl.Manager, opts Options) {
 	opts.Live, opts.Logger, opts.Recorder = mgr.GetAPIReader(), mgr.GetLogger().WithName("webhook"), mgr.GetEventRecorder(model.FieldOwner)
-	handlers, err := Handlers(opts)
-	if err != nil {
-		return err
-	}
-	for path, handler := range handlers {
+	for path, handler := range Handlers(opts) {
 		mgr.GetWebhookServer().Register(path, handler)
 	}
-	return nil
 }
 
 // Handlers are the webhooks by path, for a server without a manager. There are no
 // events without a Recorder, and Live is required for Services.
-func Handlers(opts Options) (map[string]http.Handler, error) {
-	if opts.Reviewer == nil {
-		return nil, errors.New("webhook.Options.Reviewer is nil; expected a facts.Reviewer")
-	}
+func Handlers(opts Options) map[string]http.Handler {
 	if opts.Registerer == nil {
 		opts.Registerer = metrics.Registry
 	}
@@ -110,19 +101,18 @@ func Handlers(opts Options) (map[string]http.Handler, error) {
 	}
 	seconds, gate := newDuration(opts.Registerer), newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
 	all := webhooks{opts, lru.New(maxLimiters)}
-	handlers := map[string]admission.HandlerFunc{
+	served := map[string]http.Handler{}
+	for path, handler := range map[string]func(context.Context, admission.Request) admit.Answer{
 		PathMutateServiceExport:   mutateServiceExport,
 		PathValidateServiceExport: all.validateServiceExport,
 		PathValidateService:       all.validateService,
 		PathValidateExportPolicy:  all.validateExportPolicy,
-	}
-	served := make(map[string]http.Handler, len(handlers))
-	for path, handler := range handlers {
+	} {
 		served[path] = gate.through((&server{
 			handler: handler, name: path[1:], seconds: seconds, clock: opts.Clock,
 			// What the line of an answer says of the request is added with the line.
 			log: opts.Logger.WithValues("webhook", path[1:]),
 		}).serve)
 	}
-	return served, nil
+	return served
 }

@@ -21,13 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/webhook/admit"
 )
 
 // server decodes AdmissionReviews for a handler. Unlike admission.Webhook it decodes
 // only what the handlers read, which is a fifth of what there is: of the request no options
 // and no extra of the user, and of the objects what unmarshal reads.
 type server struct {
-	handler admission.HandlerFunc
+	handler func(ctx context.Context, req admission.Request) admit.Answer
 	// name is that of the webhook in the histogram seconds, which clock measures for.
 	name    string
 	seconds *prometheus.HistogramVec
@@ -54,40 +55,37 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 	request, err := readReview(r, body)
 	if err != nil {
 		s.log.Error(err, "bad request")
-		s.write(w, admission.Errored(http.StatusBadRequest, err))
+		s.write(w, admission.Errored(http.StatusBadRequest, err).AdmissionResponse)
 		return
 	}
 	ctx, cancel := context.WithTimeout(logf.IntoContext(context.WithoutCancel(r.Context()), s.log), budget(r))
 	defer cancel()
-	response := s.handle(ctx, request)
-	response.UID = request.UID
-	s.write(w, response)
+	answer := s.handle(ctx, request)
+	answer.UID = request.UID
+	s.write(w, answer)
 }
 
 // handle gives the answer, measures and logs it. A panic becomes a refusal.
-func (s *server) handle(ctx context.Context, request admission.Request) (response admission.Response) {
+func (s *server) handle(ctx context.Context, request admission.Request) (answer admit.Answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			for _, handler := range utilruntime.PanicHandlers {
 				handler(ctx, p)
 			}
-			response = admission.Errored(http.StatusInternalServerError, fmt.Errorf("panic: %v [recovered]", p))
+			answer = admission.Errored(http.StatusInternalServerError, fmt.Errorf("panic: %v [recovered]", p)).AdmissionResponse
 		}
 	}()
 	start := s.clock.Now()
-	response = s.handler(ctx, request)
-	outcome := outcomeOf(response)
+	answer = s.handler(ctx, request)
+	outcome := outcomeOf(answer)
 	s.seconds.WithLabelValues(s.name, outcome).Observe(s.clock.Since(start).Seconds())
-	logAnswer(s.log, request, response, outcome)
-	if err := response.Complete(request); err != nil {
-		response = admission.Errored(http.StatusInternalServerError, fmt.Errorf("encode the patch: %w", err))
-	}
-	return response
+	logAnswer(s.log, request, answer, outcome)
+	return answer
 }
 
-func (s *server) write(w http.ResponseWriter, response admission.Response) {
+func (s *server) write(w http.ResponseWriter, answer admit.Answer) {
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: &response.AdmissionResponse}); err != nil {
+	if err := json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: &answer}); err != nil {
 		s.log.Error(err, "write the answer")
 	}
 }

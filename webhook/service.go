@@ -21,7 +21,7 @@ import (
 
 // validateService has the policies review the export of a Service that becomes
 // ExternalName. Otherwise one could bypass them: export first, then change.
-func (w webhooks) validateService(ctx context.Context, req admission.Request) admission.Response {
+func (w webhooks) validateService(ctx context.Context, req admission.Request) admit.Answer {
 	now, was := &corev1.Service{}, &corev1.Service{}
 	updated, err := decode(req, now, was)
 	if err != nil {
@@ -29,7 +29,7 @@ func (w webhooks) validateService(ctx context.Context, req admission.Request) ad
 	}
 	// config/webhook sends no other requests here; any other is allowed.
 	if !updated || now.Spec.Type != corev1.ServiceTypeExternalName || was.Spec.Type == corev1.ServiceTypeExternalName {
-		return respond(admit.Allow())
+		return admit.Allow()
 	}
 	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
 	export := &mcsv1beta1.ServiceExport{}
@@ -37,11 +37,11 @@ func (w webhooks) validateService(ctx context.Context, req admission.Request) ad
 	switch {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		// Without the MCS API there are no exports either.
-		return respond(admit.Allow())
+		return admit.Allow()
 	case err != nil:
 		return w.conclude(req, subject, decision.Verdict{Problem: fmt.Sprintf("whether it is exported could not be read: %v", err)})
 	case export.DeletionTimestamp != nil:
-		return respond(admit.Allow())
+		return admit.Allow()
 	}
 	return w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
 		Operation: decision.Update,

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -27,14 +28,14 @@ import (
 
 // mutateServiceExport moves the export-to label to the annotation. It reads only
 // metadata, which is the same in every version of the object.
-func mutateServiceExport(_ context.Context, req admission.Request) admission.Response {
+func mutateServiceExport(_ context.Context, req admission.Request) admit.Answer {
 	now, was := &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadata{}
 	updated, err := decode(req, now, was)
 	if err != nil {
 		return malformed(err)
 	}
 	if passes(req, now) {
-		return respond(admit.Allow())
+		return admit.Allow()
 	}
 	var before *metav1.ObjectMeta
 	if updated {
@@ -49,10 +50,13 @@ func mutateServiceExport(_ context.Context, req admission.Request) admission.Res
 	if err := errors.Join(err, failed); err != nil {
 		return malformed(err)
 	}
-	response := respond(admit.Allow())
-	response.Patches = admission.PatchResponseFromRaw(stored, wanted).Patches                                        // no error: both are JSON
-	sort.Slice(response.Patches, func(i, j int) bool { return response.Patches[i].Path < response.Patches[j].Path }) // each is about another field
-	return response
+	answer, patches := admit.Allow(), admission.PatchResponseFromRaw(stored, wanted).Patches // no error: both are JSON
+	if len(patches) > 0 {
+		sort.Slice(patches, func(i, j int) bool { return patches[i].Path < patches[j].Path }) // each is about another field
+		answer.Patch, _ = json.Marshal(patches)
+		answer.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
+	}
+	return answer
 }
 
 // Forecaster predicts the conflicts that an export would have with those of other
@@ -63,14 +67,14 @@ type Forecaster interface {
 
 // validateServiceExport has the policies review a ServiceExport, and checks the annotations
 // that would keep it from being exported at all.
-func (w webhooks) validateServiceExport(ctx context.Context, req admission.Request) admission.Response {
+func (w webhooks) validateServiceExport(ctx context.Context, req admission.Request) admit.Answer {
 	now, was := &mcsv1beta1.ServiceExport{}, &mcsv1beta1.ServiceExport{}
 	updated, err := decode(req, now, was)
 	if err != nil {
 		return malformed(err)
 	}
 	if passes(req, now) || updated && admit.Unchanged(now, was) {
-		return respond(admit.Allow())
+		return admit.Allow()
 	}
 	question := facts.Request{Operation: decision.Create, User: user(req), Export: now}
 	var before *metav1.ObjectMeta
@@ -83,19 +87,19 @@ func (w webhooks) validateServiceExport(ctx context.Context, req admission.Reque
 	case refused != nil:
 		return malformed(refused)
 	case unread != nil:
-		return respond(admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()}))
+		return admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()})
 	}
-	response := w.conclude(req, subject, w.Reviewer.Review(ctx, question))
-	if !response.Allowed {
-		return response
+	answer := w.conclude(req, subject, w.Reviewer.Review(ctx, question))
+	if !answer.Allowed {
+		return answer
 	}
 	if reserved := model.ReservedOf(now); reserved != "" {
-		response.Warnings = append(response.Warnings, reserved)
+		answer.Warnings = append(answer.Warnings, reserved)
 	}
 	if w.Conflicts != nil {
-		response.Warnings = append(response.Warnings, w.Conflicts.Warnings(ctx, now)...)
+		answer.Warnings = append(answer.Warnings, w.Conflicts.Warnings(ctx, now)...)
 	}
-	return response
+	return answer
 }
 
 // service is the Service of an export; nil if there is none.
@@ -144,10 +148,5 @@ func user(req admission.Request) *decision.UserInfo {
 	return &decision.UserInfo{Username: req.UserInfo.Username, Groups: req.UserInfo.Groups}
 }
 
-// respond is an answer as controller-runtime expects it.
-func respond(answer admit.Answer) admission.Response {
-	return admission.Response{AdmissionResponse: answer}
-}
-
 // malformed is the answer to an object that could not be read, or contradicts itself.
-func malformed(err error) admission.Response { return respond(admit.Malformed(err.Error())) }
+func malformed(err error) admit.Answer { return admit.Malformed(err.Error()) }

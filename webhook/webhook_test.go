@@ -83,13 +83,10 @@ func (f *fixture) hooks(t *testing.T) map[string]http.Handler {
 	if f.registry == nil {
 		f.registry = prometheus.NewRegistry()
 	}
-	all, err := Handlers(Options{
+	all := Handlers(Options{
 		Reviewer: f.reviewer, Live: f.live, Conflicts: f.conflict, Policies: f.checker,
 		Registerer: f.registry, Recorder: f.recorder, Clock: f.clock, Logger: f.log,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f.handlers = all
 	return all
 }
@@ -305,10 +302,7 @@ func (e *ending) Review(ctx context.Context, _ facts.Request) decision.Verdict {
 
 func TestARequestIsAnsweredAlsoWhileTheProcessEnds(t *testing.T) {
 	reviewed := &ending{errors.New("not reviewed")}
-	all, err := Handlers(Options{Reviewer: reviewed, Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := Handlers(Options{Reviewer: reviewed, Registerer: prometheus.NewRegistry()})
 	req := request(t, admissionv1.Create, "ServiceExport", plain, nil)
 	req.UID = "u"
 	body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: &req})
@@ -577,11 +571,5 @@ func TestAnswersAreMeasuredByOutcome(t *testing.T) {
 	want := map[string]uint64{prefix + "Allowed": 1, prefix + "Denied": 2, prefix + "NotEvaluated": 1, prefix + "Malformed": 1}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
-	}
-}
-
-func TestWithoutAReviewerThereAreNoWebhooks(t *testing.T) {
-	if _, err := Handlers(Options{}); err == nil {
-		t.Error("no error; a webhook that asks nobody would have to guess")
 	}
 }

@@ -206,9 +206,7 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 	if err != nil {
 		return nil, err
 	}
-	if err := w.setupWebhook(policies, reviewer); err != nil {
-		return nil, err
-	}
+	w.setupWebhook(policies, reviewer)
 	imports := &controllers.ImportPolicyCache{
 		Evaluate: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
 			return facts.InBackground(ctx, func() decision.Verdict { return policies.EvaluateImport(ctx, in) })
@@ -219,12 +217,12 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 }
 
 // setupWebhook serves admission requests.
-func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) error {
+func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
 	stored := facts.Stored{Reader: reviewer.Reader}
 	if w.Import {
 		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs
 	}
-	return webhook.Register(w.Manager, webhook.Options{
+	webhook.Register(w.Manager, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames, Stopping: w.stopping,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},

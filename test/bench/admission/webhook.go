@@ -56,10 +56,7 @@ func (w *World) Reviewer(evaluator facts.Evaluator) facts.Reviewer {
 
 // Handler is the webhook of ServiceExports, as Comity serves it.
 func Handler(reviewer webhook.Reviewer) (http.Handler, error) {
-	handlers, err := webhook.Handlers(webhook.Options{Reviewer: reviewer, Registerer: prometheus.NewRegistry()})
-	if err != nil {
-		return nil, err
-	}
+	handlers := webhook.Handlers(webhook.Options{Reviewer: reviewer, Registerer: prometheus.NewRegistry()})
 	return handlers[webhook.PathValidateServiceExport], nil
 }
 

@@ -48,11 +48,11 @@ func (r *replica) guard(ctx context.Context) (unguard func(context.Context)) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	reader := facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: "a", Peers: alone{}}
-	Expect(webhook.Register(mgr, webhook.Options{
+	webhook.Register(mgr, webhook.Options{
 		Reviewer:   facts.Reviewer{Reader: reader, Evaluator: r.engine},
 		Policies:   controller.NewChecker(r.engine, facts.Stored{Reader: reader}),
 		Registerer: prometheus.NewRegistry(),
-	})).To(Succeed())
+	})
 	running, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(running) }()

@@ -122,13 +122,13 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme, install envtest.WebhookInst
 	})
 	Expect(err).NotTo(HaveOccurred())
 	reader := facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}, Published: isPublished}
-	Expect(webhook.Register(mgr, webhook.Options{
+	webhook.Register(mgr, webhook.Options{
 		Reviewer:    facts.Reviewer{Reader: reader, Evaluator: judges},
 		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), Self: self, Clock: clock.RealClock{}},
 		Policies:    controller.NewChecker(judges.engine, facts.Stored{Reader: reader}),
 		Registerer:  prometheus.NewRegistry(),
 		ClientNames: names,
-	})).To(Succeed())
+	})
 
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
