@@ -113,8 +113,7 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 		if small {
 			slots = g.small
 		}
-		if !g.take(r, slots) {
-			g.rejectBusy(w, slots)
+		if !g.take(w, r, slots) {
 			return
 		}
 		defer func() { <-slots }()
@@ -124,8 +123,7 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 		}
 		// A small body of many elements takes as much memory as a large one.
 		if small && elements(body) > smallElements {
-			if !g.take(r, g.large) {
-				g.rejectBusy(w, g.large)
+			if !g.take(w, r, g.large) {
 				return
 			}
 			defer func() { <-g.large }()
@@ -164,8 +162,9 @@ func elements(body []byte) int {
 	return bytes.Count(body, []byte(",")) + bytes.Count(body, []byte("{")) + bytes.Count(body, []byte("["))
 }
 
-// take waits for a slot; false if there was none in time.
-func (g *gate) take(r *http.Request, slots chan struct{}) bool {
+// take waits for a slot. If there was none in time, it rejects the request, and says which slots
+// are taken and what keeps others from taking them.
+func (g *gate) take(w http.ResponseWriter, r *http.Request, slots chan struct{}) bool {
 	// Also while the process ends, which ends the context of the request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), min(g.wait, budget(r)))
 	defer cancel()
@@ -173,8 +172,16 @@ func (g *gate) take(r *http.Request, slots chan struct{}) bool {
 	case slots <- struct{}{}:
 		return true
 	case <-ctx.Done():
-		return false
 	}
+	kind := "small requests (up to %d KiB and %d elements)"
+	if slots == g.large {
+		kind = "large requests (over %d KiB or %d elements)"
+	}
+	g.reject(w, http.StatusTooManyRequests, rejectedBusy,
+		"Comity's webhook answers %d "+kind+" already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
+			"only the API server reach the webhook (networkPolicy.apiServerCIDRs of the chart) or has it present a client certificate (--webhook-client-ca-file)",
+		cap(slots), smallBody>>10, smallElements, g.wait)
+	return false
 }
 
 // isKnown reports whether the client's certificate, which TLS has verified if there
@@ -190,18 +197,6 @@ func (g *gate) isKnown(state *tls.ConnectionState) bool {
 	return slices.ContainsFunc(append([]string{certificate.Subject.CommonName}, certificate.DNSNames...), func(name string) bool {
 		return slices.Contains(g.names, name)
 	})
-}
-
-// rejectBusy says which slots are taken, and what keeps others from taking them.
-func (g *gate) rejectBusy(w http.ResponseWriter, slots chan struct{}) {
-	kind := "small requests (up to %d KiB and %d elements)"
-	if slots == g.large {
-		kind = "large requests (over %d KiB or %d elements)"
-	}
-	g.reject(w, http.StatusTooManyRequests, rejectedBusy,
-		"Comity's webhook answers %d "+kind+" already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
-			"only the API server reach the webhook (networkPolicy.apiServerCIDRs of the chart) or has it present a client certificate (--webhook-client-ca-file)",
-		cap(slots), smallBody>>10, smallElements, g.wait)
 }
 
 // reject answers with a Status, whose message the API server shows. The body may be

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -64,7 +63,7 @@ type Options struct {
 	// connection, so that the API server goes to another replica before this one closes a
 	// connection on which a request may be coming. Nil is never closed.
 	Stopping <-chan struct{}
-	// Registerer takes the metrics; controller-runtime's when nil.
+	// Registerer takes the metrics; none does when nil.
 	Registerer prometheus.Registerer
 	// Recorder writes events about refused requests. Register takes one of the manager's.
 	Recorder events.EventRecorder
@@ -93,9 +92,6 @@ func Register(mgr ctrl.Manager, opts Options) {
 // Handlers are the webhooks by path, for a server without a manager. There are no
 // events without a Recorder, and Live is required for Services.
 func Handlers(opts Options) map[string]http.Handler {
-	if opts.Registerer == nil {
-		opts.Registerer = metrics.Registry
-	}
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}

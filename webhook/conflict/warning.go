@@ -32,21 +32,21 @@ func warnings(own model.Export, ordered []model.Export, found decide.ImportFindi
 	concerned := reasonsOf(ordered, own.Cluster)
 	var out []string
 	for _, c := range found.Conflicts {
-		opponents := concerned[c.Reason]
-		if len(opponents) == 0 {
+		opponent, is := concerned[c.Reason]
+		if !is {
 			continue // only others disagree
 		}
 		text := fmt.Sprintf("conflict of %s with cluster %s: %s %s Until they agree, %s. The export is stored all the same.",
-			fields[c.Reason], opponents[0].Cluster, c.Message, precedence(ordered[0], own, opponents[0]), traffic(c.Reason, found))
+			fields[c.Reason], opponent.Cluster, c.Message, precedence(ordered[0], own, opponent), traffic(c.Reason, found))
 		out = append(out, model.OneLine(text, maxWarning))
 	}
 	return out
 }
 
 // reasonsOf are the reasons for which the export of self disagrees with the deciding one
-// or, if it decides itself, with others; and with which, oldest first. Where it agrees
+// or, if it decides itself, with others; and with which, the oldest. Where it agrees
 // with the deciding export, its properties are used, and others have the conflict.
-func reasonsOf(ordered []model.Export, self model.ClusterID) map[mcsv1beta1.ServiceExportConditionReason][]model.Export {
+func reasonsOf(ordered []model.Export, self model.ClusterID) map[mcsv1beta1.ServiceExportConditionReason]model.Export {
 	at := slices.IndexFunc(ordered, func(e model.Export) bool { return e.Cluster == self })
 	if at < 0 {
 		return nil // it does not contribute
@@ -55,15 +55,15 @@ func reasonsOf(ordered []model.Export, self model.ClusterID) map[mcsv1beta1.Serv
 	if at == 0 {
 		opponents = ordered[1:]
 	}
-	found := map[mcsv1beta1.ServiceExportConditionReason][]model.Export{}
-	for _, other := range opponents {
+	found := map[mcsv1beta1.ServiceExportConditionReason]model.Export{}
+	for _, other := range slices.Backward(opponents) {
 		pair := []model.Export{other, ordered[at]}
 		if at == 0 {
 			slices.Reverse(pair)
 		}
 		_, conflicts := merge.ResolveInOrder(pair)
 		for _, c := range conflicts {
-			found[c.Reason] = append(found[c.Reason], other)
+			found[c.Reason] = other
 		}
 	}
 	return found

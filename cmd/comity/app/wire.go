@@ -224,6 +224,7 @@ func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
 	}
 	webhook.Register(w.Manager, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames, Stopping: w.stopping,
+		Registerer: metrics.Registry,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},
 			IdentityLabels: w.IdentityLabels, MaintainSelectors: w.Selectors == selectorsMaintain,
