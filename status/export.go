@@ -39,14 +39,14 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if age := r.options.Now().Sub(export.CreationTimestamp.Time); in.Observation == nil && len(export.Status.Conditions) == 0 && age < r.options.FirstStatus {
-		return ctrl.Result{RequeueAfter: r.options.FirstStatus - max(0, age)}, nil
+	if age := r.Now().Sub(export.CreationTimestamp.Time); in.Observation == nil && len(export.Status.Conditions) == 0 && age < r.FirstStatus {
+		return ctrl.Result{RequeueAfter: r.FirstStatus - max(0, age)}, nil
 	}
 	result := ctrl.Result{}
 	if in.Verdict.Outcome == decision.NotEvaluated {
 		result.RequeueAfter = reevaluation
 	}
-	old, wanted := export.Status.Conditions, compute.Export(in, metav1.NewTime(r.options.Now()))
+	old, wanted := export.Status.Conditions, compute.Export(in, metav1.NewTime(r.Now()))
 	if compute.SameConditions(old, wanted) {
 		return result, nil
 	}
@@ -62,10 +62,10 @@ func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *
 	if err != nil {
 		return compute.ExportInput{}, err
 	}
-	in := compute.ExportInput{Export: export, Service: service, Verdict: r.options.Verdicts.Admit(ctx, export)}
-	if seen, ok := r.options.Observations.Observe(req.NamespacedName); ok {
+	in := compute.ExportInput{Export: export, Service: service, Verdict: r.Verdicts.Admit(ctx, export)}
+	if seen, ok := r.Observations.Observe(req.NamespacedName); ok {
 		in.Observation = &seen
 	}
-	in.Destinations, in.DestinationsKnown = r.options.Observations.Destinations(req.NamespacedName)
+	in.Destinations, in.DestinationsKnown = r.Observations.Destinations(req.NamespacedName)
 	return in, nil
 }

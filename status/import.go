@@ -39,7 +39,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ours := model.IsManaged(imported)
-	if imported.DeletionTimestamp != nil || !ours && !r.options.ForeignImports {
+	if imported.DeletionTimestamp != nil || !ours && !r.ForeignImports {
 		return ctrl.Result{}, nil
 	}
 	in, err := r.input(ctx, imported, !ours)
@@ -49,7 +49,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if in.Foreign {
 		return r.reconcileForeign(ctx, in)
 	}
-	old, wanted := imported.Status, compute.Import(in, metav1.NewTime(r.options.Now()))
+	old, wanted := imported.Status, compute.Import(in, metav1.NewTime(r.Now()))
 	if compute.SameImport(old, wanted) {
 		return ctrl.Result{}, nil
 	}
@@ -63,7 +63,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.ServiceImport, foreign bool) (compute.ImportInput, error) {
 	key := client.ObjectKeyFromObject(imported)
 	in := compute.ImportInput{Import: imported, Foreign: foreign}
-	if seen, ok := r.options.Observations.Observe(key); ok {
+	if seen, ok := r.Observations.Observe(key); ok {
 		in.Observation = &seen
 	}
 	if foreign {
@@ -118,7 +118,7 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	if in.Observation == nil {
 		return ctrl.Result{}, nil
 	}
-	now := r.options.Now()
+	now := r.Now()
 	wanted := compute.Import(in, metav1.NewTime(now))
 	if len(wanted.Conditions) == 0 && !model.AppliedBy(imported, model.FieldOwner, "status") {
 		return ctrl.Result{}, nil

@@ -94,7 +94,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	shared := reconciler{client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), options: o, limiter: newRateLimiter(o.Interval, burst)}
+	shared := reconciler{client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, limiter: newRateLimiter(o.Interval, burst)}
 	observed := make(chan struct{})
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -111,18 +111,24 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	)
 }
 
+// controller is one that computes the status of every object again once observed is closed.
+func (r reconciler) controller(mgr ctrl.Manager, name string, observed notify.After) *builder.Builder {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(name).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce)}).
+		WithEventFilter(notify.NotInitial).
+		WatchesRawSource(observed)
+}
+
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
 
 func (r *exportReconciler) setup(mgr ctrl.Manager, observed notify.After) error {
 	changed := &notify.Source{
-		Notifiers: []*notify.Notifier{r.options.Observations.Changed(), r.options.Observations.DestinationsChanged(), r.options.PoliciesChanged},
+		Notifiers: []*notify.Notifier{r.Observations.Changed(), r.Observations.DestinationsChanged(), r.PoliciesChanged},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
 	}
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("status-serviceexport").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
-		WithEventFilter(notify.NotInitial).
+	return r.controller(mgr, "status-serviceexport", observed).
 		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Own, Keys: notify.Itself}, builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, notify.Handler{From: notify.Own, Keys: ofUser}).
@@ -131,7 +137,6 @@ func (r *exportReconciler) setup(mgr ctrl.Manager, observed notify.After) error 
 			return keys
 		}}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WatchesRawSource(changed).
-		WatchesRawSource(observed).
 		Complete(r)
 }
 
@@ -154,10 +159,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed notify.After) error 
 		return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
 	}
 	byLabel := notify.Handler{From: notify.Derived, Keys: importOf}
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("status-serviceimport").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers, NewQueue: notify.NewPatientQueue(r.options.Workers, notify.ChangesAtOnce)}).
-		WithEventFilter(notify.NotInitial).
+	return r.controller(mgr, "status-serviceimport", observed).
 		Watches(&mcsv1beta1.ServiceImport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, byLabel).
 		// Only whether there are slices and endpoints matters, not which.
@@ -167,8 +169,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed notify.After) error 
 					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
 			},
 		})).
-		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.options.Observations.Changed()}, List: imports}).
-		WatchesRawSource(observed).
+		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.Observations.Changed()}, List: imports}).
 		Complete(r)
 }
 

@@ -28,9 +28,9 @@ import (
 
 // reconciler is what those of ServiceExports and of ServiceImports share.
 type reconciler struct {
+	Options
 	client   client.Client
 	recorder events.EventRecorder
-	options  Options
 	limiter  *rateLimiter
 }
 
@@ -48,7 +48,7 @@ func (r reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.
 // save writes the status that is wanted of an object, a pointer, once its limit allows it, and
 // then records the conditions that moved.
 func (r reconciler) save(ctx context.Context, object client.Object, kind string, wanted any, urgent bool, moved []metav1.Condition) (ctrl.Result, error) {
-	now := r.options.Now()
+	now := r.Now()
 	if wait := r.limiter.delay(object.GetUID(), urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}

@@ -92,7 +92,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Clock = clock.RealClock{}
 	}
 	r := &reconciler{
-		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(fieldOwner), options: o, reported: map[string]int64{}, written: map[string]time.Time{},
+		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(fieldOwner), Options: o, reported: map[string]int64{}, written: map[string]time.Time{},
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("exportpolicy").
@@ -122,24 +122,23 @@ var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 // more when this replica becomes the leader and has to write statuses, and after a change
 // of findings. It requests a report after a failure, at most one for each reportInterval.
 func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	o := r.options
 	queue.Add(all)
 	go func() {
-		elected, changed := o.Elected, (<-chan struct{})(nil)
+		elected, changed := r.Elected, (<-chan struct{})(nil)
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-elected:
 				elected = nil
-				if o.Findings != nil {
-					changed = o.Findings.Changed()
+				if r.Findings != nil {
+					changed = r.Findings.Changed()
 				}
 				r.leads.Store(true)
 				queue.Add(all)
 			case <-changed:
 				queue.AddAfter(all, findingsInterval)
-			case <-o.Engine.Failed():
+			case <-r.Engine.Failed():
 				queue.AddAfter(all, reportInterval)
 			}
 		}
@@ -150,11 +149,11 @@ func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitin
 // reconciler has fields without a lock: only Reconcile uses them, which never runs twice
 // at once.
 type reconciler struct {
+	Options
 	// leads is true once this replica is the leader; begin sets it.
 	leads    atomic.Bool
 	client   client.Client
 	recorder events.EventRecorder
-	options  Options
 	// reported is what was reported of the failures of each policy, by name.
 	reported map[string]int64
 	// written is when the status of each policy was last written, by name.
@@ -202,7 +201,7 @@ func isTemporary(err error) bool { return apierrors.IsServiceUnavailable(err) }
 // load loads the policies with the exceptions that are in force now. It returns when to do so
 // again: when the next one ends, or after longestWait.
 func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) (results []engine.Result, again time.Duration) {
-	now := r.options.Clock.Now()
+	now := r.Clock.Now()
 	policies := make([]engine.Policy, len(objects))
 	for i := range objects {
 		policies[i] = engine.FromObject(&objects[i], now)
@@ -215,18 +214,18 @@ func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) 
 			}
 		}
 	}
-	before := r.options.Engine.Digest()
-	results = r.options.Engine.Load(policies)
-	if after := r.options.Engine.Digest(); after != before {
+	before := r.Engine.Digest()
+	results = r.Engine.Load(policies)
+	if after := r.Engine.Digest(); after != before {
 		ctrl.LoggerFrom(ctx).Info("the policies in use changed", "policies", len(policies), logDigest, after)
-		r.options.Changed()
+		r.Changed()
 	}
 	return results, again
 }
 
 // state states which policies this replica enforces, and returns when to do so again.
 func (r *reconciler) state(ctx context.Context, results []engine.Result) (again time.Duration, _ error) {
-	if r.options.Replicas == nil {
+	if r.Replicas == nil {
 		return 0, nil
 	}
 	enforced := map[string]string{}
@@ -235,7 +234,7 @@ func (r *reconciler) state(ctx context.Context, results []engine.Result) (again 
 			enforced[result.Name] = result.Digest
 		}
 	}
-	return r.options.Replicas.State(ctx, enforced)
+	return r.Replicas.State(ctx, enforced)
 }
 
 // longestWait is how long the clock is not read at most: a machine that was suspended

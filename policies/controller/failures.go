@@ -33,7 +33,7 @@ const (
 // policy. It returns when to do so again: because another replica wrote in between, or a failure
 // is to be forgotten; zero for after the next failure.
 func (r *reconciler) reportEvaluations(ctx context.Context, policies []v1alpha1.ExportPolicy, results []engine.Result) (again time.Duration, _ error) {
-	failed := r.options.Engine.Failures()
+	failed := r.Engine.Failures()
 	for name, count := range r.reported {
 		if failed[name].Count < count { // another version was loaded, which counts from 0
 			delete(r.reported, name)
@@ -106,7 +106,7 @@ func (r *reconciler) quarantine(policy *v1alpha1.ExportPolicy, result engine.Res
 		return nil
 	}
 	return &v1alpha1.Quarantine{
-		Digest: engine.FromObject(policy, r.options.Clock.Now()).Digest(), Message: model.Bound(result.Quarantine, model.MaxEventNote),
+		Digest: engine.FromObject(policy, r.Clock.Now()).Digest(), Message: model.Bound(result.Quarantine, model.MaxEventNote),
 	}
 }
 
@@ -115,5 +115,5 @@ func (r *reconciler) forgottenIn(policy *v1alpha1.ExportPolicy) time.Duration {
 	if policy.Status.Failures == nil {
 		return 0
 	}
-	return policy.Status.Failures.LastTime.Add(failuresKept).Sub(r.options.Clock.Now())
+	return policy.Status.Failures.LastTime.Add(failuresKept).Sub(r.Clock.Now())
 }

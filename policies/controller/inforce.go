@@ -58,11 +58,11 @@ type review struct {
 // not state what it enforces; nil if it did.
 func (r *reconciler) observe(ctx context.Context, unstated error) (seen observed) {
 	seen.problem = unstated
-	if r.options.Replicas != nil && unstated == nil {
+	if r.Replicas != nil && unstated == nil {
 		seen.again = countInterval
-		seen.replicas, seen.problem = r.options.Replicas.Read(ctx)
+		seen.replicas, seen.problem = r.Replicas.Read(ctx)
 	}
-	if r.options.Findings == nil {
+	if r.Findings == nil {
 		return seen
 	}
 	complete, err := r.reviewed(ctx)
@@ -71,7 +71,7 @@ func (r *reconciler) observe(ctx context.Context, unstated error) (seen observed
 		ctrl.LoggerFrom(ctx).Error(err, "cannot list ServiceExports, so the violations of policies stay as they are")
 		seen.again = earlier(seen.again, countInterval)
 	case complete:
-		seen.findings = r.options.Findings
+		seen.findings = r.Findings
 	default:
 		seen.again = earlier(seen.again, findingsInterval)
 	}
@@ -91,11 +91,11 @@ func (r *reconciler) reviewed(ctx context.Context) (bool, error) {
 			keys = append(keys, client.ObjectKeyFromObject(&exports.Items[i]))
 		}
 	}
-	now, digest := r.options.Clock.Now(), r.options.Engine.Digest()
+	now, digest := r.Clock.Now(), r.Engine.Digest()
 	if r.reviewing.digest != digest {
 		r.reviewing = review{digest, now}
 	}
-	return r.options.Findings.Retain(keys, digest) || now.Sub(r.reviewing.since) >= reviewPatience, nil
+	return r.Findings.Retain(keys, digest) || now.Sub(r.reviewing.since) >= reviewPatience, nil
 }
 
 // inForce is the condition InForce; false if there is none. One that is stored stays as
@@ -104,7 +104,7 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 	c := metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotCompiled}
 	stored := meta.FindStatusCondition(policy.Status.Conditions, c.Type)
 	switch {
-	case r.options.Replicas == nil:
+	case r.Replicas == nil:
 		return c, false
 	case result.Err != nil:
 		c.Message = "The policy is not in use; see the condition Compiled."

@@ -34,7 +34,7 @@ const maxOver = 5
 // because that is too early or a replica lags; zero for after the next event.
 func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) (time.Duration, error) {
 	log := ctrl.LoggerFrom(ctx).WithValues(logPolicy, policy.Name)
-	now := r.options.Clock.Now()
+	now := r.Clock.Now()
 	status := r.status(policy, result, seen)
 	compiled := status.Conditions[0]
 	again := time.Duration(0)
@@ -46,7 +46,7 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 		if isReported(policy, status) {
 			return again, nil
 		}
-		if wait := r.options.StatusInterval - now.Sub(r.written[policy.Name]); wait > 0 && wait <= r.options.StatusInterval {
+		if wait := r.StatusInterval - now.Sub(r.written[policy.Name]); wait > 0 && wait <= r.StatusInterval {
 			return earlier(wait, again), nil
 		}
 	}
@@ -126,14 +126,14 @@ func (r *reconciler) stamp(policy *v1alpha1.ExportPolicy, c *metav1.Condition) {
 }
 
 // now is the time as the API server stores it, or no comparison with what is stored would be equal.
-func (r *reconciler) now() metav1.Time { return metav1.NewTime(r.options.Clock.Now()).Rfc3339Copy() }
+func (r *reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()).Rfc3339Copy() }
 
 // compiled is the condition Compiled. It names the exceptions that are over.
 func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Result) metav1.Condition {
 	if result.Err == nil {
 		return metav1.Condition{
 			Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCompiled,
-			Message: "The policy is in use." + over(policy.Spec.Exceptions, r.options.Clock.Now()),
+			Message: "The policy is in use." + over(policy.Spec.Exceptions, r.Clock.Now()),
 		}
 	}
 	used := "It is not in use."

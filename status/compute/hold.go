@@ -160,17 +160,13 @@ func stamp(c *metav1.Condition, old []metav1.Condition, generation int64, now me
 // Transitions are the conditions wanted that need an event, in their order: those
 // whose status or reason changed, and new ones that are not quiet.
 func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {
-	var moved []metav1.Condition
-	for _, c := range wanted {
+	return slices.DeleteFunc(slices.Clone(wanted), func(c metav1.Condition) bool {
 		was := meta.FindStatusCondition(old, c.Type)
-		switch {
-		case was == nil && !condition.Quiet(kind, c):
-			moved = append(moved, c)
-		case was != nil && (was.Status != c.Status || was.Reason != c.Reason):
-			moved = append(moved, c)
+		if was == nil {
+			return condition.Quiet(kind, c)
 		}
-	}
-	return moved
+		return was.Status == c.Status && was.Reason == c.Reason
+	})
 }
 
 // SameConditions reports whether every condition wanted is stored as wanted.

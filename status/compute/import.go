@@ -134,9 +134,8 @@ func stopper(in ImportInput, problems []model.Problem) int {
 		case model.ReasonRefused: // slices of a cluster, or another object
 			return incomplete || p.Cluster != "" && !in.Endpoints
 		case model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonPolicyWarning,
-			model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted: // of one cluster; the import is that of the others
-			return false
-		case model.ReasonReservedKey:
+			model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted, // of one cluster; the import is that of the others
+			model.ReasonReservedKey:
 			return false
 		}
 		return incomplete
