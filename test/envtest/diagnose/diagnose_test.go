@@ -182,7 +182,7 @@ var _ = Describe("diagnose", func() {
 		}, finding.Finding{Severity: finding.Error, Check: "rights of the agent", Cluster: "a", Object: "ServiceAccount comity-system/comity", Reason: "Forbidden",
 			Fix:  "helm upgrade --install comity oci://ghcr.io/comity-mcs/charts/comity --kube-context a --namespace comity-system --reset-then-reuse-values",
 			Docs: finding.Docs("security.md#a-stolen-token-of-the-agent")},
-			"the agent may not create endpointslices.discovery.k8s.io; patch endpointslices.discovery.k8s.io; delete endpointslices.discovery.k8s.io"),
+			"the agent may not create endpointslices.discovery.k8s.io; patch endpointslices.discovery.k8s.io; update endpointslices.discovery.k8s.io; delete endpointslices.discovery.k8s.io"),
 		Entry("definitions that do not serve v1alpha1", func(SpecContext) {
 			for _, name := range []string{"serviceexports", "serviceimports"} {
 				change("b", &apiextensionsv1.CustomResourceDefinition{ObjectMeta: named("", name+".multicluster.x-k8s.io")}, func(d *apiextensionsv1.CustomResourceDefinition) {
