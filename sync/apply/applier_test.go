@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/plan"
@@ -296,6 +297,8 @@ func TestTheClassOfAnErrorDecidesItsRetry(t *testing.T) {
 		{"the object was deleted before its update", plan.Update, apierrors.NewNotFound(services, "a"), Conflict},
 		{"the kind of an update is not there", plan.Update, apierrors.NewGenericServerResponse(http.StatusNotFound, "patch", services, "a", "404 page not found", 0, true), Unavailable},
 		{"the object is not accepted", plan.Create, apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "a", nil), Refused},
+		{"the object was made again before its update", plan.Update, apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "a",
+			field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "u", "field is immutable")}), Conflict},
 		{"we may not", plan.Update, apierrors.NewForbidden(services, "a", errors.New("rbac")), Refused},
 		{"the server is busy", plan.Update, apierrors.NewTooManyRequests("later", 1), Unavailable},
 		{"the server fails", plan.Update, apierrors.NewInternalError(errors.New("etcd")), Unavailable},

@@ -92,7 +92,8 @@ func Refusals(err error) []model.Problem {
 //	answer                               class
 //	409, or 404 on update                Conflict (NameTaken on create)
 //	404 on create, 403 NamespaceTerminating  NamespaceMissing
-//	400, 403, 413, 422                   Refused
+//	422 because of the UID               Conflict: the object was made again
+//	400, 403, 413, other 422             Refused
 //	anything else                        Unavailable
 func classify(verb plan.Verb, err error) Class {
 	switch {
@@ -108,6 +109,8 @@ func classify(verb plan.Verb, err error) Class {
 	case apierrors.IsNotFound(err) && verb != plan.Create && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// Somebody deleted the object after the plan was made.
 		return Conflict
+	case apierrors.IsInvalid(err) && isAboutUID(err):
+		return Conflict
 	case apierrors.IsNotFound(err):
 		// The CRD of the kind does not exist. Then no handler serves the path, and
 		// the answer is not a Status of the API.
@@ -116,6 +119,16 @@ func classify(verb plan.Verb, err error) Class {
 		return Refused
 	}
 	return Unavailable
+}
+
+// isAboutUID reports whether a 422 says that the object has another UID, as an update or apply
+// of an object that was made again is answered.
+func isAboutUID(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
 // namesNamespace reports whether a 404 is about a missing namespace. One about a
