@@ -76,13 +76,19 @@ func (c *PolicyCache) Forget(key types.NamespacedName) { c.forget(key) }
 // does not exist: its absence has no resourceVersion.
 func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport, policies string) (inputs verdictInputs, published decision.Publication) {
 	peers := c.peers.Load()
+	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
+		return verdictInputs{}, published
+	}
 	published, err := c.Published(ctx, export)
+	if err != nil {
+		return verdictInputs{}, published
+	}
 	withoutCopy := &client.GetOptions{UnsafeDisableDeepCopy: new(true)} // nothing but the version is read of the objects
 	service, namespace := &corev1.Service{}, &corev1.Namespace{}
-	err = errors.Join(err,
+	err = errors.Join(
 		c.Reader.Get(ctx, client.ObjectKeyFromObject(export), service, withoutCopy),
 		c.Reader.Get(ctx, types.NamespacedName{Name: export.Namespace}, namespace, withoutCopy))
-	if err != nil || export.UID == "" || export.ResourceVersion == "" || policies == "" {
+	if err != nil {
 		return verdictInputs{}, published
 	}
 	return inputsOf(policies, peers, published, decision.AsWritten(export),

@@ -23,6 +23,7 @@ const settling = 2 * time.Minute
 // importing is a decision while it is made.
 type importing struct {
 	ImportView
+	rulings  map[model.ClusterID]ruling
 	unsynced []model.ClusterID
 	// before is the list that the table is applied to, list what becomes of it. forms is
 	// true if there was none.
@@ -37,7 +38,10 @@ type importing struct {
 }
 
 func newImporting(v ImportView) *importing {
-	i := &importing{ImportView: v, before: v.ownListed()}
+	i := &importing{ImportView: v, rulings: map[model.ClusterID]ruling{}, before: v.ownListed()}
+	for n := range v.Peers {
+		i.rulings[v.Peers[n].ID] = v.ruling(&v.Peers[n])
+	}
 	i.unsynced = i.findUnsynced()
 	if i.forms = !i.before.Exists(); i.forms {
 		i.before.Formed = v.Now.UTC().Truncate(time.Second)
@@ -87,7 +91,7 @@ func (i *importing) findUnsynced() []model.ClusterID {
 	var out []model.ClusterID
 	for _, p := range i.Peers {
 		e, listed := i.List.Find(p.ID)
-		if !p.Synced && !p.Removed && !i.ruling(&p).denies() && (!listed || !i.hadID(e)) {
+		if !p.Synced && !p.Removed && !i.rulings[p.ID].denies() && (!listed || !i.hadID(e)) {
 			out = append(out, p.ID)
 		}
 	}

@@ -80,7 +80,7 @@ func (i *importing) ruleProblems() []model.Problem {
 	}
 	var out []model.Problem
 	for _, p := range i.Peers {
-		r := i.ruling(&p)
+		r := i.rulings[p.ID]
 		_, listed := i.before.Find(p.ID)
 		switch {
 		case p.Removed || p.Export == nil && !listed:

@@ -109,7 +109,7 @@ func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
 // peerSource finds the row of one other cluster; false if it is no source: it has no entry,
 // and publishes nothing that is imported.
 func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
-	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.ruling(p)
+	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.rulings[p.ID]
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
 	switch {
 	case p.Removed:

@@ -108,13 +108,14 @@ func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mer
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}
-	if hasAll && metaIsAsDesired(current, desired) && strip == nil {
+	sameMeta := metaIsAsDesired(current, desired)
+	if hasAll && sameMeta && strip == nil {
 		return nil
 	}
 	a := Action{Verb: Update, Object: desired, UID: current.GetUID()}
 	if strip != nil {
 		a.Strip, a.ResourceVersion = strip, current.GetResourceVersion()
-	} else if slice, is := current.(*discoveryv1.EndpointSlice); is && metaIsAsDesired(current, desired) {
+	} else if slice, is := current.(*discoveryv1.EndpointSlice); is && sameMeta {
 		a.Read = slice
 	}
 	return []Action{a}
