@@ -139,7 +139,7 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 func (a *Applier) replace(ctx context.Context, action plan.Action) (plan.Object, error) {
 	desired, is := action.Object.(*discoveryv1.EndpointSlice)
 	if !is {
-		return nil, fmt.Errorf("a %T cannot be replaced by a slice", action.Object)
+		return nil, fmt.Errorf("a %T cannot replace a slice", action.Object)
 	}
 	out := &discoveryv1.EndpointSlice{
 		TypeMeta: desired.TypeMeta, ObjectMeta: *action.Read.ObjectMeta.DeepCopy(), AddressType: desired.AddressType,

@@ -124,20 +124,20 @@ func classify(verb plan.Verb, err error) Class {
 // isAboutUID reports whether a 422 says that the object has another UID, as an update or apply
 // of an object that was made again is answered.
 func isAboutUID(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
+	return slices.ContainsFunc(detailsOf(err).Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
 }
 
 // namesNamespace reports whether a 404 is about a missing namespace. One about a
 // missing kind names no object.
 func namesNamespace(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
+	return apierrors.ReasonForError(err) == metav1.StatusReasonNotFound && detailsOf(err).Kind == "namespaces"
+}
+
+// detailsOf are those of an answer of the API server; empty if it has none.
+func detailsOf(err error) metav1.StatusDetails {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || answer.Status().Details == nil {
+		return metav1.StatusDetails{}
 	}
-	details := status.Status().Details
-	return status.Status().Reason == metav1.StatusReasonNotFound && details != nil && details.Kind == "namespaces"
+	return *answer.Status().Details
 }

@@ -57,7 +57,8 @@ func (l *Limits) SetDefaults() {
 	l.Exports, l.Slices, l.Others = cmp.Or(l.Exports, MaxExports), cmp.Or(l.Slices, MaxSlices), cmp.Or(l.Others, MaxOthers)
 	// 10,000 records of 1.1 kB and slices of 1.2 kB, in two namespaces, and 10,000 reports
 	// of 1 kB are 56 MB. Of 100 members that share these exports, each has 0.4 MB.
-	l.Bytes = cmp.Or(l.Bytes, 64<<20)
+	const everything = 64 << 20
+	l.Bytes = cmp.Or(l.Bytes, everything)
 	// Lists are read in pages of at most 250 records or 100 slices, so an average object may
 	// have 32 kB or 80 kB: a slice of 500 endpoints.
 	l.ResponseBytes = cmp.Or(l.ResponseBytes, 8<<20)
@@ -67,8 +68,7 @@ func (l *Limits) SetDefaults() {
 	// 1,600 changes a second of slices of 100 endpoints. 50 a second in 100 members, one of
 	// which may make all, are 60 kB for slices of ten.
 	l.BytesPerSecond = cmp.Or(l.BytesPerSecond, 8<<20)
-	// Everything that a member may have.
-	l.BurstBytes = cmp.Or(l.BurstBytes, 64<<20)
+	l.BurstBytes = cmp.Or(l.BurstBytes, everything)
 }
 
 // Exceeded is a limit that was exceeded.
