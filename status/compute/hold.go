@@ -81,11 +81,11 @@ func (in ExportInput) admissionIsSettled(old, _ metav1.Condition) bool {
 // unsynced, the problems of an import are not known. With the same source clusters
 // and status, the stored condition stays: it may name problems. An import that
 // such a problem kept from being used does not become Pending either.
-func (in ImportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
+func (in ImportInput) readinessIsSettled(clusters []mcsv1beta1.ClusterStatus, old, wanted metav1.Condition) bool {
 	isUnsynced := func(c mcsv1beta1.ClusterStatus) bool {
 		return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
 	}
-	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(sources(in))) &&
+	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) &&
 		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
 	return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
 		old.Status != metav1.ConditionTrue && wanted.Reason != model.ReasonPending
@@ -160,7 +160,7 @@ func stamp(c *metav1.Condition, old []metav1.Condition, generation int64, now me
 // Transitions are the conditions wanted that need an event, in their order: those
 // whose status or reason changed, and new ones that are not quiet.
 func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {
-	return slices.DeleteFunc(slices.Clone(wanted), func(c metav1.Condition) bool {
+	return model.Without(wanted, func(c metav1.Condition) bool {
 		was := meta.FindStatusCondition(old, c.Type)
 		if was == nil {
 			return condition.Quiet(kind, c)

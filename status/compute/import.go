@@ -56,7 +56,9 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		if in.Slices {
 			status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 		}
-		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), in.readinessIsSettled)}
+		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), func(was, wanted metav1.Condition) bool {
+			return in.readinessIsSettled(status.Clusters, was, wanted)
+		})}
 	}
 	if in.Observation == nil {
 		status.Conditions = append(status.Conditions, present(old, occasional...)...)

@@ -129,7 +129,7 @@ func (s sourceState) part(sources []model.Source) part {
 
 // served are the sources of which something is served, or kept.
 func served(seen *model.Observation) []model.Source {
-	return slices.DeleteFunc(slices.Clone(seen.Sources), func(s model.Source) bool { return !s.State.IsServed() })
+	return model.Without(seen.Sources, func(s model.Source) bool { return !s.State.IsServed() })
 }
 
 // missingSources is SourceMissing: what is kept although its cluster states nothing of it, or

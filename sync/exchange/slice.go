@@ -64,7 +64,7 @@ func sharedPorts(source *discoveryv1.EndpointSlice, shared model.PortSelection) 
 	if shared.All() {
 		return source.Ports, true
 	}
-	ports := slices.DeleteFunc(slices.Clone(source.Ports), func(p discoveryv1.EndpointPort) bool {
+	ports := model.Without(source.Ports, func(p discoveryv1.EndpointPort) bool {
 		return !shared.Contains(ptr.Deref(p.Name, ""))
 	})
 	return ports, len(ports) > 0
@@ -266,7 +266,7 @@ func (c *cleaner) addresses(endpoint int, in []string) []string {
 			c.drop(string(problem), address, "endpoints[%d].addresses[%d]", endpoint, i)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(in), isDropped)
+	return model.Without(in, isDropped)
 }
 
 // ports keeps the ports that the EndpointSlice API allows.

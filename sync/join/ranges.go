@@ -175,7 +175,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 // uncovered names the pod ranges of peer that lie outside of what was accepted.
 func uncovered(stored []string, peer *member) string {
 	known := model.ReadPrefixes(stored...)
-	missing := slices.DeleteFunc(slices.Clone(peer.ranges.Pods), func(p netip.Prefix) bool { return covered(p, known) })
+	missing := model.Without(peer.ranges.Pods, func(p netip.Prefix) bool { return covered(p, known) })
 	if len(missing) == 0 {
 		return ""
 	}

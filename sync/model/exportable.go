@@ -112,7 +112,7 @@ func (s PortSelection) Of(service *corev1.Service) []corev1.ServicePort {
 	if s.all {
 		return service.Spec.Ports
 	}
-	return slices.DeleteFunc(slices.Clone(service.Spec.Ports), func(p corev1.ServicePort) bool { return !s.Contains(p.Name) })
+	return Without(service.Spec.Ports, func(p corev1.ServicePort) bool { return !s.Contains(p.Name) })
 }
 
 // Exported are the ports of a Service that are selected, as they are exported.
