@@ -3,9 +3,9 @@
 
 // Package ports finds TCP and UDP ports on 127.0.0.1 for programs to listen on.
 //
-// It takes a number of ports and gives as many that differ and that nothing used
-// a moment ago. Ask once for all programs that start together: what is found in
-// two calls may be the same. They lie below the range from which Linux (32768
+// It takes a number of ports and gives as many that nothing used a moment ago. No
+// port is given twice by one process: a program listens only some time after it
+// got its port. They lie below the range from which Linux (32768
 // on) gives ports to outgoing connections: a program that is down for a while
 // must find its port free, and a client that dials such a port may reach itself.
 package ports
@@ -15,7 +15,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
+
+// given are the ports that this process gave, by number.
+var given sync.Map
 
 const (
 	first = 20000
@@ -24,35 +28,37 @@ const (
 	attempts = 1000
 )
 
-// Free gives n ports. They are held until all are found, so that they differ.
-func Free(n int) ([]int, error) {
-	found := make([]int, n)
-	for i := range found {
-		number, release, err := one()
+// Free gives n ports.
+func Free(n int) (found []int, err error) {
+	for range n {
+		number, err := one()
 		if err != nil {
 			return nil, err
 		}
-		defer release()
-		found[i] = number
+		found = append(found, number)
 	}
 	return found, nil
 }
 
-func one() (number int, release func(), err error) {
+func one() (int, error) {
 	for range attempts {
-		number = first + rand.IntN(last-first+1)
+		number := first + rand.IntN(last-first+1)
+		if _, before := given.LoadOrStore(number, true); before {
+			continue
+		}
 		tcp, err := net.Listen("tcp", Address(number))
 		if err != nil {
 			continue
 		}
 		udp, err := net.ListenPacket("udp", Address(number))
+		_ = tcp.Close()
 		if err != nil {
-			_ = tcp.Close()
 			continue
 		}
-		return number, func() { _, _ = tcp.Close(), udp.Close() }, nil
+		_ = udp.Close()
+		return number, nil
 	}
-	return 0, nil, fmt.Errorf("no free port from %d to %d on 127.0.0.1", first, last)
+	return 0, fmt.Errorf("no free port from %d to %d on 127.0.0.1", first, last)
 }
 
 // Address is the port as host:port on 127.0.0.1.
