@@ -112,10 +112,11 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	}
 	if action.Read != nil {
 		replaced, err := a.replace(ctx, action)
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 			return replaced, err
 		}
-		// It is not as it was read. An apply keeps what others changed.
+		// It is not as it was read, and an apply keeps what others changed. Or a role, such as
+		// that of an older join in a hub, lets its slices be patched alone.
 	}
 	version := "" // any
 	if action.Verb == plan.Update && action.Strip == nil {
