@@ -29,9 +29,9 @@ import (
 
 	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // Peers is what the exchange needs to know of the other members: for each there
@@ -93,7 +93,7 @@ func New(opts Options) (*Hub, error) {
 		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
 			return cache.New(link.restConfig(), cache.Options{
 				HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
-				NewInformer:       restoredetect.NewInformer(opts.Log),
+				NewInformer:       listwatch.NewInformer(opts.Log),
 				DefaultNamespaces: map[string]cache.Config{namespace: {}},
 			})
 		}),

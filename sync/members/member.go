@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
+	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/members/liveness"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // member is one peer: the connection that is read, and the one that replaces it once it
@@ -184,7 +184,7 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 func (s *Set) restored(c *remote.Connection, found error) {
 	s.mu.Lock()
 	m, now := s.of(c), s.opts.Clock.Now()
-	if m == nil || now.Sub(m.restored) < restoredetect.Pause {
+	if m == nil || now.Sub(m.restored) < listwatch.Pause {
 		s.mu.Unlock()
 		return
 	}

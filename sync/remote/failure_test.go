@@ -5,16 +5,38 @@ package remote
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/remote/budget"
 )
+
+func TestAPeerBeyondALimitHasAnswered(t *testing.T) {
+	request := func(err error) error {
+		return &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: fmt.Errorf("read: %w", err)}
+	}
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"no answer":                {request(syscall.ECONNREFUSED), true},
+		"closed before an answer":  {errClosedEarly, true},
+		"more than is read of it":  {request(&budget.Exceeded{Limit: "1 byte"}), false},
+		"what it answers, refused": {apierrors.NewUnauthorized("expired"), false},
+	} {
+		if got := unanswered(c.err); got != c.want {
+			t.Errorf("%s: unanswered is %v", name, got)
+		}
+	}
+}
 
 // What a peer's server answers and nobody can decode is no fault of the network.
 func TestDescribeTellsWhatCannotBeDecoded(t *testing.T) {

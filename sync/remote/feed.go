@@ -33,9 +33,9 @@ import (
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 )
 
 // feed is one kind in one namespace of a peer. Each feed has a
@@ -158,7 +158,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	f.store = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
 	// A feed streams lists by itself: so a list is counted and checked as a whole before it
 	// replaces anything.
-	source := restoredetect.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
+	source := listwatch.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
 	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
 	return nil
 }
@@ -203,7 +203,7 @@ func trim(obj any) (any, error) {
 	return compactslice.Transform(obj)
 }
 
-// request is one for a list or a watch. untilAnswered and the reflector retry; retries of
+// request is one for a list or a watch. UntilAnswered and the reflector retry; retries of
 // the request would only delay the report of the failure.
 func (f *feed) request(opts *metav1.ListOptions) *rest.Request {
 	f.limit(opts)
@@ -328,8 +328,8 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 
 // page reads one page of a list, and counts what it has.
 func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list := restoredetect.CheckedList(f.get, f.restored)
-	into, err := untilAnswered(ctx, func() (runtime.Object, error) {
+	list := listwatch.CheckedList(f.get, f.restored)
+	into, err := listwatch.UntilAnswered(ctx, unanswered, func() (runtime.Object, error) {
 		into, err := list(ctx, opts)
 		if unanswered(err) {
 			f.result(ctx, err)
@@ -351,8 +351,8 @@ func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interf
 		f.result(ctx, over)
 		return nil, over
 	}
-	open := restoredetect.CheckedWatch(f.get, f.openWatch, f.restored)
-	return untilAnswered(ctx, func() (watch.Interface, error) {
+	open := listwatch.CheckedWatch(f.get, f.openWatch, f.restored)
+	return listwatch.UntilAnswered(ctx, unanswered, func() (watch.Interface, error) {
 		w, err := open(ctx, opts)
 		f.result(ctx, err)
 		return w, err
@@ -365,3 +365,8 @@ var (
 	emptyWatch     = reflect.TypeOf(watch.NewEmptyWatch())
 	errClosedEarly = errors.New("the connection is closed before there is an answer")
 )
+
+// unanswered reports whether a peer gave no answer. One that is beyond a limit is an answer.
+func unanswered(err error) bool {
+	return !errors.As(err, new(*budget.Exceeded)) && (errors.Is(err, errClosedEarly) || listwatch.Unanswered(err))
+}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 )
@@ -95,7 +96,7 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 				stated[record.Name] = record.ResourceVersion
 			}
 		}
-		stated, err := untilAnswered(ctx, func() (map[string]string, error) { return c.feeds.exports[1].absent(ctx, stated) })
+		stated, err := listwatch.UntilAnswered(ctx, unanswered, func() (map[string]string, error) { return c.feeds.exports[1].absent(ctx, stated) })
 		if err != nil { // the feed reports why
 			c.narrowed.wake.Up()
 			continue

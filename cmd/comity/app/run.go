@@ -42,9 +42,9 @@ import (
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/restoredetect"
 	"github.com/comity-mcs/comity/webhook"
 )
 
@@ -175,7 +175,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 		Logger: log,
 		Cache: cache.Options{
 			DefaultTransform: compactslice.Shrink,
-			NewInformer:      restoredetect.NewInformer(log),
+			NewInformer:      listwatch.NewInformer(log),
 			// The agent reads Secrets only in its own namespace.
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.Namespace: {}}},

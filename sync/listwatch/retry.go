@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package listwatch
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
-
-	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 // How long after the first and after any later failure an API server that does not
@@ -22,11 +20,11 @@ const (
 	lastRetry  = 8 * time.Second
 )
 
-// untilAnswered makes request until the API server answers it, or ctx ends, and
-// returns what came last. A reflector would wait up to a minute between two attempts,
-// and forgets that only two minutes after the last failure: some kinds of a peer that
-// is back would be read a minute later than others.
-func untilAnswered[T any](ctx context.Context, request func() (T, error)) (T, error) {
+// UntilAnswered makes request until its error is none that unanswered is true of, or ctx
+// ends, and returns what came last. A reflector would wait up to a minute between two
+// attempts, and forgets that only two minutes after the last failure: once an API server
+// is back, some kinds would be read a minute later than others.
+func UntilAnswered[T any](ctx context.Context, unanswered func(error) bool, request func() (T, error)) (T, error) {
 	delay := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastRetry}
 	for {
 		answer, err := request()
@@ -41,17 +39,10 @@ func untilAnswered[T any](ctx context.Context, request func() (T, error)) (T, er
 	}
 }
 
-// unanswered reports whether err is that of a server which is not reached, is
+// Unanswered reports whether err is that of an API server which is not reached, is
 // starting, or is overloaded. What it answers otherwise is for the reflector: it lists
 // again, for example, from a version that the server has.
-func unanswered(err error) bool {
-	var limit *budget.Exceeded
-	if err == nil || errors.As(err, &limit) {
-		return false
-	}
-	if apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) {
-		return true
-	}
+func Unanswered(err error) bool {
 	var network net.Error // as a *url.Error is
-	return errors.Is(err, errClosedEarly) || errors.As(err, &network)
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.As(err, &network)
 }

@@ -1,12 +1,11 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package listwatch
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"syscall"
@@ -17,20 +16,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
 var refused = &url.Error{Op: "Get", URL: "https://192.0.2.1", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}
 
 // An outage of ten minutes ends within the seconds of one attempt, for every kind.
-func TestAPeerThatDoesNotAnswerIsAskedAgainEveryFewSeconds(t *testing.T) {
+func TestAnAPIServerThatDoesNotAnswerIsAskedAgainEveryFewSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const outage = 10 * time.Minute
 		begun, last := time.Now(), time.Now()
 		var longest time.Duration
 		attempts := 0
-		answer, err := untilAnswered(t.Context(), func() (string, error) {
+		answer, err := UntilAnswered(t.Context(), Unanswered, func() (string, error) {
 			longest, last = max(longest, time.Since(last)), time.Now()
 			attempts++
 			if time.Since(begun) < outage {
@@ -50,7 +47,7 @@ func TestAPeerThatDoesNotAnswerIsAskedAgainEveryFewSeconds(t *testing.T) {
 	})
 }
 
-func TestOnlyAPeerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
+func TestOnlyAnAPIServerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
 	tooLarge := apierrors.NewTimeoutError("Too large resource version: 9, current: 2", 1)
 	tooLarge.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
 	for name, c := range map[string]struct {
@@ -59,19 +56,17 @@ func TestOnlyAPeerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
 	}{
 		"no error":                      {nil, false},
 		"connection refused":            {refused, true},
-		"closed before an answer":       {errClosedEarly, true},
 		"starting":                      {apierrors.NewServiceUnavailable("starting"), true},
 		"overloaded":                    {apierrors.NewTooManyRequests("later", 1), true},
 		"forbidden":                     {apierrors.NewForbidden(schema.GroupResource{Resource: "exportrecords"}, "", errors.New("no")), false},
 		"unauthorized":                  {apierrors.NewUnauthorized("expired"), false},
 		"a version that is forgotten":   {apierrors.NewResourceExpired("too old"), false},
 		"a version of before a restore": {tooLarge, false},
-		"more than is read of a peer":   {&url.Error{Op: "Get", URL: "https://192.0.2.1", Err: fmt.Errorf("read: %w", &budget.Exceeded{Limit: "1 byte"})}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				attempts := 0
-				_, err := untilAnswered(t.Context(), func() (bool, error) {
+				_, err := UntilAnswered(t.Context(), Unanswered, func() (bool, error) {
 					if attempts++; attempts > 1 {
 						return true, nil
 					}
@@ -93,7 +88,7 @@ func TestNobodyIsAskedAgainAfterTheEnd(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begun := time.Now()
-		if _, err := untilAnswered(ctx, func() (bool, error) { return false, refused }); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := UntilAnswered(ctx, Unanswered, func() (bool, error) { return false, refused }); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("got error %v", err)
 		}
 		if d := time.Since(begun); d != time.Minute {

@@ -1,14 +1,16 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package restoredetect detects that the store of an API server was restored from a backup.
+// Package listwatch keeps informers current when an API server was away or its store was
+// restored from a backup.
 //
 // It takes the list and watch functions of an informer; it gives ones by which the
-// informer lists everything again after a restore. An API server accepts a watch from
-// a resourceVersion that is higher than its own, and sends nothing until its store
-// has reached that version. So before a watch continues, one object is listed to
-// compare versions: one request in several minutes for each kind. It writes nothing.
-package restoredetect
+// informer reads again within seconds once an API server answers, and lists everything
+// again after a restore. An API server accepts a watch from a resourceVersion that is
+// higher than its own, and sends nothing until its store has reached that version. So
+// before a watch continues, one object is listed to compare versions: one request in
+// several minutes for each kind. It writes nothing.
+package listwatch
 
 import (
 	"context"
@@ -97,23 +99,42 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 	return nil, nil
 }
 
-// NewInformer is a cache.Options.NewInformer whose informers detect a restore, and log
-// it before they list again. Those of custom resources, which have no protobuf, use PlainLists.
+// NewInformer is a cache.Options.NewInformer whose informers ask an API server that does not
+// answer again every few seconds, detect a restore, and log both. Those of custom resources,
+// which have no protobuf, use PlainLists.
 func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
 		restored := func(found error) {
 			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
 		}
+		away := func(err error) {
+			log.Error(err, "the API server does not answer; it is asked again every few seconds", "kind", fmt.Sprintf("%T", object))
+		}
 		checked := &toolscache.ListWatch{
-			ListWithContextFunc:  CheckedList(from.ListWithContext, restored),
-			WatchFuncWithContext: CheckedWatch(from.ListWithContext, from.WatchWithContext, restored),
+			ListWithContextFunc:  answered(CheckedList(from.ListWithContext, restored), away),
+			WatchFuncWithContext: answered(CheckedWatch(from.ListWithContext, from.WatchWithContext, restored), away),
 		}
 		var lists toolscache.ListerWatcher = PlainLists{checked}
 		if _, protobuf := object.(runtime.ProtobufMarshaller); protobuf {
 			lists = checked
 		}
 		return toolscache.NewSharedIndexInformer(lists, object, resync, indexers)
+	}
+}
+
+// answered is request until the API server answers it; away is called if it does not at first.
+func answered[T any](request func(context.Context, metav1.ListOptions) (T, error), away func(error)) func(context.Context, metav1.ListOptions) (T, error) {
+	return func(ctx context.Context, opts metav1.ListOptions) (T, error) {
+		tried := false
+		return UntilAnswered(ctx, Unanswered, func() (T, error) {
+			answer, err := request(ctx, opts)
+			if !tried && Unanswered(err) && ctx.Err() == nil {
+				away(err)
+			}
+			tried = true
+			return answer, err
+		})
 	}
 }
 

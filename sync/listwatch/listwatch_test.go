@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package restoredetect
+package listwatch
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -126,6 +127,18 @@ type store struct {
 	present   map[string]int // name → version
 	watches   map[*watch.FakeWatcher]int
 	forbidden int // so many more requests are, as those to an API server that has just started
+	back      time.Time
+}
+
+// away refuses connections for so long.
+func (s *store) away(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back = time.Now().Add(d)
+	for w := range s.watches {
+		w.Stop()
+	}
+	clear(s.watches)
 }
 
 var errForbidden = apierrors.NewForbidden(corev1.Resource("secrets"), "", errors.New("no roles yet"))
@@ -134,6 +147,8 @@ func (s *store) List(_ context.Context, opts metav1.ListOptions) (runtime.Object
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case time.Now().Before(s.back):
+		return nil, refused
 	case s.forbidden > 0:
 		s.forbidden--
 		return nil, errForbidden
@@ -153,6 +168,8 @@ func (s *store) Watch(_ context.Context, opts metav1.ListOptions) (watch.Interfa
 	from := parse(opts.ResourceVersion)
 	w := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 100})
 	switch {
+	case time.Now().Before(s.back):
+		return nil, refused
 	case s.forbidden > 0:
 		s.forbidden--
 		return nil, errForbidden
@@ -261,6 +278,35 @@ func testAnInformerFollows(t *testing.T, s *store, forbidden int) {
 	}
 	s.add("new")
 	has("old", "new")
+}
+
+// A reflector by itself would take up to a minute.
+func TestEveryInformerIsCurrentSecondsAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const outage = 3 * time.Minute
+		s := &store{streams: true, version: 10, present: map[string]int{}, watches: map[*watch.FakeWatcher]int{}}
+		var logged lines
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		informers := make([]toolscache.SharedIndexInformer, 8)
+		for i := range informers {
+			informers[i] = NewInformer(logged.logger())(&toolscache.ListWatch{ListWithContextFunc: s.List, WatchFuncWithContext: s.Watch}, &corev1.Secret{}, 0, toolscache.Indexers{})
+			go informers[i].RunWithContext(ctx)
+		}
+		synctest.Wait()
+		s.away(outage)
+		s.add("late")
+		time.Sleep(outage + lastRetry*3/2)
+		synctest.Wait()
+		for i, informer := range informers {
+			if keys := informer.GetStore().ListKeys(); !sameSet(keys, []string{"late"}) {
+				t.Errorf("informer %d has %q", i, keys)
+			}
+		}
+		if n := strings.Count(logged.all(), "the API server does not answer"); n != len(informers) {
+			t.Errorf("%d lines; want one of each informer: %s", n, logged.all())
+		}
+	})
 }
 
 // lines is a log.
