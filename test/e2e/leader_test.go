@@ -57,8 +57,12 @@ var _ = Describe("When the leader's Pod is deleted in both clusters", Serial, be
 		}
 
 		stop := keepAsking(ctx, clusterB, hostOf(key))
+		old := map[*member]string{}
 		for _, m := range bothMembers() {
-			m.replaceLeader(ctx)
+			old[m] = m.deleteLeader(ctx)
+		}
+		for _, m := range bothMembers() {
+			m.awaitOtherLeader(ctx, old[m])
 		}
 		for _, m := range bothMembers() {
 			Consistently(ctx, func() string { return m.changedSince(ctx, before[m.ID()]) }).Should(BeEmpty(), "objects of cluster %s", m.ID())
@@ -153,9 +157,15 @@ func (m *member) leader(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// replaceLeader deletes the leader's Pod without a grace period, as `kubectl
-// delete pod --force` does, and waits until another leads and all replicas are ready.
+// replaceLeader deletes the leader's Pod and waits until another leads.
 func (m *member) replaceLeader(ctx context.Context) {
+	GinkgoHelper()
+	m.awaitOtherLeader(ctx, m.deleteLeader(ctx))
+}
+
+// deleteLeader deletes the leader's Pod without a grace period, as `kubectl delete pod --force`
+// does, and gives its name.
+func (m *member) deleteLeader(ctx context.Context) string {
 	GinkgoHelper()
 	old, err := m.leader(ctx)
 	Expect(err).NotTo(HaveOccurred())
@@ -163,6 +173,12 @@ func (m *member) replaceLeader(ctx context.Context) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: old}}
 	Expect(m.client.Delete(ctx, pod, client.GracePeriodSeconds(0))).To(Succeed())
 	step("in %s: Pod %s, the leader, is deleted", m.ID(), old)
+	return old
+}
+
+// awaitOtherLeader waits until another than old leads, and all replicas are ready.
+func (m *member) awaitOtherLeader(ctx context.Context, old string) {
+	GinkgoHelper()
 	Eventually(ctx, m.leader).WithArguments(ctx).Should(Not(Or(BeEmpty(), Equal(old))), "nobody else leads in cluster %s", m.ID())
 	m.awaitComity(ctx)
 	now, err := m.leader(ctx)

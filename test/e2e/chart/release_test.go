@@ -89,6 +89,10 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(may("edit", "create", "serviceimports")).To(Equal("no"))
 	}, SpecTimeout(specTimeout))
 
+	It("FAULT 19: fails no create of 20 a second while authority and certificate are renewed every 15 s and the replicas are replaced", func(ctx SpecContext) {
+		renewUnderLoad(ctx)
+	}, SpecTimeout(specTimeout))
+
 	It("is upgraded, with its definitions and policies", func(ctx SpecContext) {
 		before := run(ctx, columns)
 		run(ctx, `kubectl patch crd %s --type=json -p '[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns"}]'`, policyCRD)

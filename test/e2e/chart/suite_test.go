@@ -14,10 +14,15 @@ import (
 	"testing"
 	"time"
 
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/test/clusters/kind"
@@ -43,11 +48,16 @@ const (
 	setUpTimeout   = 25 * time.Minute
 	specTimeout    = 12 * time.Minute
 	suiteTimeout   = 28 * time.Minute
+	requestTimeout = 30 * time.Second
+	// podSync lets the kubelet give Pods a renewed certificate sooner than within its default, a minute.
+	podSync = 10 * time.Second
 )
 
 var (
 	// image is the one of Comity under test; chart the folder of the chart.
 	image, chart string
+	cluster      *kind.Cluster
+	api          client.Client
 	// dir is the home of whoever runs helm and kubectl.
 	dir   string
 	env   []string
@@ -85,8 +95,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		Expect(source.LoadImage(ctx, image)).To(Succeed())
 	}
 	step("start a cluster")
-	started, err := kind.Start(ctx, kind.Options{IDs: ids, FirstNetwork: network, Images: append(offlineImages(ctx), image), Fresh: true, Out: GinkgoWriter})
+	started, err := kind.Start(ctx, kind.Options{IDs: ids, FirstNetwork: network, PodSync: podSync, Images: append(offlineImages(ctx), image), Fresh: true, Out: GinkgoWriter})
 	DeferCleanup(func() { Expect(kind.Close(started)).To(Succeed()) })
+	Expect(err).NotTo(HaveOccurred())
+	cluster = started[0]
+	config := cluster.RESTConfig()
+	config.Timeout = requestTimeout
+	api, err = client.New(config, client.Options{Scheme: newScheme()})
 	Expect(err).NotTo(HaveOccurred())
 
 	dir = GinkgoT().TempDir()
@@ -97,7 +112,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}
 	// Nothing of the developer's own is read or written.
 	env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_CACHE_HOME="+dir, "XDG_DATA_HOME="+dir,
-		"KUBECONFIG="+started[0].Kubeconfig(), "KUBECACHEDIR="+filepath.Join(dir, "cache"), "KUBERC=off")
+		"KUBECONFIG="+cluster.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(dir, "cache"), "KUBERC=off")
 
 	// Whoever has no cert-manager learns that before anything is installed.
 	Expect(fails(ctx, "helm install comity %s --namespace comity-system --create-namespace %s", chart, settings())).
@@ -109,6 +124,15 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	}
 	run(ctx, "helm install cert-manager %s --namespace cert-manager --create-namespace --set crds.enabled=true %s --wait --timeout 5m", certManager, more)
 }, NodeTimeout(setUpTimeout))
+
+// newScheme has the kinds that the specs read and write.
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, certmanagerv1.AddToScheme, mcsv1beta1.Install} {
+		Expect(add(scheme)).To(Succeed())
+	}
+	return scheme
+}
 
 // settings are those that every release has here.
 func settings() string {

@@ -1,7 +1,7 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package e2e
+package chart
 
 import (
 	"context"
@@ -11,8 +11,9 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
-	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
 // load creates ServiceExports at a constant rate. All pass both webhooks; they are
@@ -31,14 +32,10 @@ type load struct {
 	failed  []string
 }
 
-// startLoad sends perSecond creates to m, each by itself, however long the others
+// startLoad sends perSecond creates, each by itself, however long the others
 // take: an API server that waits for a webhook does not lower the rate.
-func startLoad(ctx context.Context, m *member, namespace string, perSecond int) *load {
+func startLoad(ctx context.Context) *load {
 	GinkgoHelper()
-	config := m.RESTConfig()
-	config.Timeout = requestTimeout
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(ctx)
 	l := &load{cancel: cancel, began: time.Now()}
 	l.done.Go(func() {
@@ -49,16 +46,17 @@ func startLoad(ctx context.Context, m *member, namespace string, perSecond int) 
 			case <-ctx.Done():
 				return
 			case <-ticker.C:
-				l.done.Go(func() { l.create(ctx, c, namespace, fmt.Sprintf("under-load-%d", i)) })
+				l.done.Go(func() { l.create(ctx, fmt.Sprintf("under-load-%d", i)) })
 			}
 		}
 	})
 	return l
 }
 
-func (l *load) create(ctx context.Context, c client.Client, namespace, name string) {
+func (l *load) create(ctx context.Context, name string) {
 	began := time.Now()
-	err := c.Create(ctx, newExport(namespace, name), client.DryRunAll)
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
+	err := api.Create(ctx, export, client.DryRunAll)
 	took := time.Since(began)
 	l.mu.Lock()
 	defer l.mu.Unlock()
