@@ -46,10 +46,11 @@ demo: ## Run the demo with three clusters (CLUSTERS=kind, ARGS=--keep).
 .PHONY: check
 check: lint unit ## Check format, lint, and run unit, Rego and scenario tests, without cluster or network.
 
+# The packages that take longest mostly wait, so that three at a time keep two cores busy.
 .PHONY: unit
 unit: ## Run unit, Rego and scenario tests.
-	$(GO) test -timeout 5m ./...
-	$(GO_TEST) -timeout 5m $(UNIT)
+	$(GO) test -p 3 -timeout 5m ./...
+	$(GO_TEST) -p 3 -timeout 5m $(UNIT)
 
 .PHONY: test
 test: unit chart envtest ## Run all tests that need no root: unit, chart, and envtest.
@@ -66,7 +67,9 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 # does not know when the agent that a suite starts has changed.
 SUITES := $(addprefix ./envtest/,agent faults hub hostile sync join spec peer ...)
 
+# API servers, which take most of the processors, collect garbage less often than by themselves.
 .PHONY: envtest
+envtest: export GOGC ?= 300
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
 	$(call run,clusters/cmd/binaries)
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(bin/binaries --print-assets)}" \

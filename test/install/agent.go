@@ -97,8 +97,10 @@ func newAgent(t Target, binary, log string, free []int, flags []string) *Agent {
 		"--health-probe-bind-address", a.health, "--metrics-bind-address", a.metrics, "--metrics-secure=false",
 		"--shutdown-delay=0",
 	}
+	// Whatever the API servers of a suite have, the memory of an agent is that of one in its Pod.
+	env := []string{"POD_SERVICE_ACCOUNT=" + Account, "GOMEMLIMIT=420MiB", "GOGC=100"}
 	a.with = func(flags ...string) *process.Process {
-		return process.New("comity", binary, filepath.Join(t.Dir, log), []string{"POD_SERVICE_ACCOUNT=" + Account, "GOMEMLIMIT=420MiB"}, slices.Concat(always, flags)...)
+		return process.New("comity", binary, filepath.Join(t.Dir, log), env, slices.Concat(always, flags)...)
 	}
 	a.process = a.with(flags...)
 	return a
