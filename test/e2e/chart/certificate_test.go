@@ -43,7 +43,7 @@ const (
 	injection = 6 * time.Minute
 )
 
-// certificates are the serving certificate of Comity in m and its authority's.
+// certificates are the serving certificate of Comity and its authority's.
 func certificates(ctx context.Context) (serving, authority *certmanagerv1.Certificate) {
 	GinkgoHelper()
 	var list certmanagerv1.CertificateList
@@ -74,7 +74,7 @@ func renew(ctx context.Context, name string) *x509.Certificate {
 		before = issued(ctx, certificate.Spec.SecretName)
 		setIssuing(certificate)
 		return api.Status().Update(ctx, certificate)
-	}).Should(Succeed(), "renew Certificate %s is not issued anew", name)
+	}).Should(Succeed(), "renew Certificate %s", name)
 	began := time.Now()
 	var now *x509.Certificate
 	Eventually(ctx, func() bool {
@@ -105,7 +105,7 @@ func issued(ctx context.Context, secretName string) *x509.Certificate {
 	return certificates[0]
 }
 
-// trusted are the authorities that the API server of m trusts for the webhook.
+// trusted are the authorities that the API server trusts for the webhook.
 func trusted(ctx context.Context) ([]*x509.Certificate, error) {
 	var list admissionv1.ValidatingWebhookConfigurationList
 	if err := api.List(ctx, &list, client.MatchingLabels{"app.kubernetes.io/name": "comity"}); err != nil || len(list.Items) == 0 {
