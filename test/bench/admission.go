@@ -36,9 +36,6 @@ var admissionSizes = [][2]int{{5, 100}, {50, 200}}
 // and with others, one after the other, and with Comity's while exports are audited.
 func (b *bench) admission(ctx context.Context) error {
 	defer admission.Forget()
-	versions := b.results.Machine.Versions
-	b.results.Machine = result.ThisMachine()
-	b.results.Machine.Versions = versions
 	out := &result.Admission{Requests: b.requests, Load: result.Load1()}
 	for _, size := range admissionSizes {
 		w := admission.NewWorld(size[0], size[1])

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,6 +55,8 @@ type bench struct {
 	options
 	begun   time.Time
 	results *result.Results
+	// machine is where it is measured, and what.
+	machine result.Machine
 }
 
 // part is one thing to measure.
@@ -161,7 +164,10 @@ func start(o options, chosen []string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	b := &bench{options: o, begun: time.Now(), results: &result.Results{}}
+	b := &bench{options: o, begun: time.Now(), results: &result.Results{}, machine: result.ThisMachine()}
+	if o.agent != "" {
+		b.machine.Build = filepath.Base(o.agent)
+	}
 	if o.write != "" {
 		var err error
 		if b.results, err = result.Load(o.write); err != nil {
@@ -175,6 +181,9 @@ func start(o options, chosen []string) error {
 		b.say("measuring %s", p.name)
 		if err := p.run(b, ctx); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if p.name != "page" {
+			b.results.At(p.name, b.machine)
 		}
 		if err := b.save(); err != nil {
 			return err
@@ -197,16 +206,15 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%6.1f s  %s\n", time.Since(b.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// with runs what measures on a fleet, and notes the machine's state.
+// with runs what measures on a fleet, and notes its versions.
 func (b *bench) with(ctx context.Context, o fleet.Options, measure func(context.Context, *fleet.Fleet) error) (err error) {
-	b.results.Machine = result.ThisMachine()
 	o.Agent, o.Say = b.agent, b.say
 	f, err := fleet.Start(ctx, o)
 	defer func() { err = errors.Join(err, f.Close()) }()
 	if err != nil {
 		return err
 	}
-	if b.results.Machine.Versions, err = f.Versions(); err != nil {
+	if b.machine.Versions, err = f.Versions(); err != nil {
 		return err
 	}
 	for _, m := range f.Members {

@@ -11,16 +11,24 @@ import (
 	"time"
 )
 
-// Markdown is all results as tables, with the machine described.
+// Markdown is all results as tables, each with the machine described.
 func (r *Results) Markdown() string {
 	var page strings.Builder
-	m := r.Machine
-	fmt.Fprintf(&page, "Measured with %d CPUs for all clusters, agents and the benchmark together (%s, %d GiB, %s, kernel %s), %s, %s. "+
-		"Every cluster is an etcd without fsync and an API server on that machine, with the agent as a process beside it. "+
-		"Load is the machine's one-minute average right before: what is above the number of CPUs was others' work or our own preparation.\n",
-		m.CPUs, m.Model, m.MemoryGiB, m.OS, m.Kernel, m.Go, m.Versions)
-	for _, part := range []func(*strings.Builder){r.propagation, r.memory, r.change, r.restart, r.hostile, r.admission, r.scale} {
-		part(&page)
+	page.WriteString("Every cluster is an etcd without fsync and an API server on one machine, with the agent as a process beside it. " +
+		"All clusters, agents and the benchmark share its CPUs. " +
+		"Load is the machine's one-minute average right before: what is above the number of CPUs was others' work or our own preparation.\n")
+	for _, part := range []struct {
+		name string
+		show func(*strings.Builder)
+	}{
+		{"propagation", r.propagation}, {"memory", r.memory}, {"change", r.change}, {"restart", r.restart},
+		{"hostile", r.hostile}, {"admission", r.admission}, {"scale", r.scale},
+	} {
+		before := page.Len()
+		part.show(&page)
+		if page.Len() > before {
+			fmt.Fprintf(&page, "\n%s\n", r.Machines[part.name])
+		}
 	}
 	page.WriteString(bounds)
 	return page.String()

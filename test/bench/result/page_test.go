@@ -12,7 +12,10 @@ import (
 )
 
 func sample() *Results {
-	r := &Results{Machine: Machine{CPUs: 2, Model: "A <fast> one", Go: "go1.26"}}
+	r := &Results{Machines: map[string]Machine{
+		"memory": {CPUs: 2, Model: "A <fast> one", Go: "go1.26"},
+		"change": {Build: "abc", Day: "2026-11-01", CPUs: 3, Model: "A new one", Versions: "etcd v3"},
+	}}
 	q := Quantiles{P50: 8 * time.Millisecond, P90: 10 * time.Millisecond, P99: 20 * time.Millisecond, Max: 30 * time.Millisecond}
 	half := Quantiles{P50: 4 * time.Millisecond, P90: 5 * time.Millisecond, P99: 10 * time.Millisecond, Max: 15 * time.Millisecond}
 	r.AddPropagation(Propagation{Clusters: 5, Exports: 1, Changes: 10, Remote: Comparison{Comity: q, Relay: q}})
@@ -66,6 +69,7 @@ func TestThePageHasEachFigure(t *testing.T) {
 	for _, want := range []string{
 		"| 2 | 100 | 10 | remote | Comity | 8.0 ms | 10.0 ms | 20.0 ms | 30.0 ms |", "**ratio** | **1.00**",
 		"| | | | local | Comity | 8.0 ms |", "| relay | 4.0 ms |", "**ratio** | **2.00** | 2.00 | **2.00** |",
+		"Measured with an earlier build: 2 CPUs (A <fast> one, 0 GiB, , kernel ), go1.26.\n", "Measured with abc on 2026-11-01: 3 CPUs (A new one, 0 GiB, , kernel ), , etcd v3.\n",
 		"**2000 bytes** | 4000 bytes", // between the points that hold any
 		"| good | 7 | 4.0 ms | 5.0 ms | 10.0 ms | 15.0 ms | 8 | 9 | 3 MiB |", "| **growth** from unread to good | | **1.00** |", "| **growth** from good to bad | | **2.00** | 2.00 | **2.00** | 2.00 |", "| **growth** from good to worse | | **2.00** |",
 		"| 50 | 200 | Comity | 90 µs | 0 µs | 1000 µs | 0 µs | 400 | 30000 |", "While 10000 stored exports", "**p99 20.00 ms**",

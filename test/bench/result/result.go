@@ -21,7 +21,8 @@ import (
 
 // Results are the newest of each part.
 type Results struct {
-	Machine     Machine
+	// Machines are where the parts were measured, by their names.
+	Machines    map[string]Machine
 	Propagation []Propagation `json:",omitempty"`
 	Memory      *Memory       `json:",omitempty"`
 	Change      *Change       `json:",omitempty"`
@@ -171,6 +172,14 @@ func quantile(all []time.Duration, part float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(all))
 	at := int(part*float64(len(sorted))+0.999999) - 1
 	return sorted[min(max(at, 0), len(sorted)-1)]
+}
+
+// At notes where a part was measured.
+func (r *Results) At(part string, m Machine) {
+	if r.Machines == nil {
+		r.Machines = map[string]Machine{}
+	}
+	r.Machines[part] = m
 }
 
 // AddPropagation takes the place of what was measured under the same conditions.
