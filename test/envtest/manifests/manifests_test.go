@@ -6,6 +6,7 @@ package manifests_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -105,15 +106,20 @@ func start(t *testing.T) *server {
 	return s
 }
 
-// certManagerCRDs is where the module of cert-manager has its definitions.
+// certManagerCRDs is where the module of cert-manager has its definitions. It is
+// downloaded where it is not there: nothing that this test compiles needs it.
 func certManagerCRDs(t *testing.T) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/cert-manager/cert-manager")
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/cert-manager/cert-manager")
 	out, err := cmd.Output()
 	if err != nil {
-		t.Fatalf("find cert-manager's module: %v", err)
+		t.Fatalf("download cert-manager's module: %v\n%s", err, out)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "deploy", "crds")
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil || module.Dir == "" {
+		t.Fatalf("download cert-manager's module: no directory in what go mod download printed: %v\n%s", err, out)
+	}
+	return filepath.Join(module.Dir, "deploy", "crds")
 }
 
 // run runs a program with the input on its standard input.
