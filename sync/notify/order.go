@@ -42,6 +42,9 @@ const (
 	period = time.Second
 	// idle is what an origin may have used of the last period and be forgotten.
 	idle = time.Millisecond
+	// floor is what an origin may use of the last period in any case: a quarter of one worker. A
+	// member that changes something now and then is not held back since another one does less.
+	floor = period / 4
 	// restFactor is how long a worker rests, in terms of how long its item took, and maxRest
 	// how long it rests at most.
 	restFactor = 8
@@ -52,7 +55,7 @@ const (
 // The next item is one of the origin that used least time lately. While another member has
 // work too, one that used more than its share has one worker, which rests after each item,
 // because others wait for the API server as well. All such members together have half of the
-// workers.
+// workers. What an origin may use in any case, see floor, is never more than its share.
 //
 // It forgets an origin that used nothing lately and waits for nothing. All methods may be
 // called from any goroutine.
@@ -285,7 +288,7 @@ func (o *order) overShare(origin Origin) bool {
 			all += used
 		}
 	}
-	return members > 1 && o.lane(origin).usedAt(now) > all/time.Duration(members)
+	return members > 1 && o.lane(origin).usedAt(now) > max(floor, all/time.Duration(members))
 }
 
 func isMember(origin Origin) bool { return origin[0] != '/' }

@@ -230,3 +230,38 @@ func TestAMemberThatUsedMoreThanItsShareHasOneWorkerThatRests(t *testing.T) {
 		}
 	})
 }
+
+// A member that changes something a few times a second is not held back because another one
+// does even less.
+func TestAMemberThatUsesLittleNeverWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		taken := make(chan string, 10)
+		go func() {
+			for {
+				request, shutdown := queue.Get()
+				if shutdown {
+					return
+				}
+				taken <- request.Name
+				time.Sleep(15 * time.Millisecond)
+				queue.Done(request)
+			}
+		}()
+		for n := range 40 { // for 4 s
+			queue.Changed("b", item("b"))
+			if n%5 == 0 {
+				queue.Changed("c", item("c"))
+			}
+			time.Sleep(50 * time.Millisecond)
+			synctest.Wait()
+			if want := 1 + (5-n%5)/5; len(taken) != want {
+				t.Errorf("%d items were taken after change %d, want %d", len(taken), n, want)
+			}
+			for len(taken) > 0 {
+				<-taken
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+}

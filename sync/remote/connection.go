@@ -35,12 +35,10 @@ const (
 	peerBurst = 200
 )
 
-// How often a peer becomes verified: each time, everything that it exports is compared
-// with what is imported. After verifyBurst times it waits for verifyPause each time.
-const (
-	verifyBurst = 3
-	verifyPause = 20 * time.Second
-)
+// burst is how many times in a row a peer becomes verified, states something else of itself, or
+// has reported on everything. Each time, all that it may concern is compared. After these,
+// Limits.Pause must pass each time.
+const burst = 5
 
 // maxVersion and maxDrained bound what a peer states, in bytes.
 const (
@@ -104,10 +102,18 @@ type Connection struct {
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
 	state    State
-	// verifications limits how often the peer becomes verified; waiting is true as long as
-	// it may not.
-	verifications *rate.Limiter
-	waiting       bool
+	// What the peer can make change, see burst.
+	verifications, statements, reports seldom
+}
+
+// seldom limits how often something happens.
+type seldom struct {
+	limiter *rate.Limiter
+	waits   bool // for the end of a pause
+}
+
+func newSeldom(pause time.Duration) seldom {
+	return seldom{limiter: rate.NewLimiter(rate.Every(pause), burst)}
 }
 
 // State is what is known of a peer besides what it exports and reports.
@@ -132,8 +138,9 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	c := &Connection{
 		narrowed: narrowed{wake: notify.NewWake()}, opts: opts, transport: transport, cancel: cancel,
 		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits), lists: semaphore.NewWeighted(maxLists),
-		ctx: ctx, verifications: rate.NewLimiter(rate.Every(verifyPause), verifyBurst),
+		ctx: ctx,
 	}
+	c.verifications, c.statements, c.reports = newSeldom(opts.Limits.Pause), newSeldom(opts.Limits.Pause), newSeldom(opts.Limits.Pause)
 	var err error
 	if c.feeds, err = newFeeds(c); err != nil {
 		cancel()
@@ -201,14 +208,18 @@ func (c *Connection) refresh() {
 	if now {
 		member = c.checkMember(record)
 	}
-	c.state.Problem = c.currentProblem(member)
-	if record != nil {
-		c.state.Version, c.state.Drained = model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
+	if !was && (c.verifications.waits || now && member == Failure{} && !c.allows(&c.verifications)) {
+		// Whether it is valid just now is no news until the pause is over.
+		member = Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
+			c.feeds.members.namespace, c.opts.ID, c.opts.Limits.Pause, c.opts.ID)}
 	}
 	now = now && member == Failure{}
-	if now && !was && !c.mayVerify() {
-		now, c.state.Problem = false, Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
-			c.feeds.members.namespace, c.opts.ID, verifyPause, c.opts.ID)}
+	c.state.Problem = c.currentProblem(member)
+	if record != nil {
+		version, drained := model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
+		if (version != before.Version || drained != before.Drained) && c.allows(&c.statements) {
+			c.state.Version, c.state.Drained = version, drained
+		}
 	}
 	if c.state.Problem.Reason == ReasonUnreachable && before.Problem.Reason == ReasonUnreachable {
 		c.state.Problem = before.Problem // the text of the error differs with each attempt
@@ -217,6 +228,7 @@ func (c *Connection) refresh() {
 	changed := was != now || before != c.state
 	_, failed := c.failing[c.feeds.reports]
 	reported := c.feeds.reports.listed.Load() && !c.catchingUp || failed
+	reported = reported && (c.reported || c.allows(&c.reports))
 	notify := now && reported && !c.reported // before, no report is readable
 	c.reported = reported
 	c.mu.Unlock()
@@ -228,19 +240,19 @@ func (c *Connection) refresh() {
 	}
 }
 
-// mayVerify reports whether the peer may become verified now. If not, refresh is
-// called again later. It needs mu.
-func (c *Connection) mayVerify() bool {
-	if c.waiting || c.verifications.Allow() {
-		return !c.waiting
+// allows reports whether something that is seldom may happen now. If not, refresh is called
+// again later. It needs mu.
+func (c *Connection) allows(s *seldom) bool {
+	if s.waits || s.limiter.Allow() {
+		return !s.waits
 	}
-	c.waiting = true
+	s.waits = true
 	c.done.Go(func() {
 		select {
 		case <-c.ctx.Done():
-		case <-time.After(verifyPause):
+		case <-time.After(c.opts.Limits.Pause):
 			c.mu.Lock()
-			c.waiting = false
+			s.waits = false
 			c.mu.Unlock()
 			c.refresh()
 		}

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr/funcr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,8 +45,13 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 	log := funcr.New(func(prefix, args string) { p.change(func() { p.logged = append(p.logged, prefix+args) }) }, funcr.Options{})
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: log, Limits: limits, Hooks: Hooks{
 		Export:    func(*Connection, types.NamespacedName) {},
-		Namespace: func(string) {}, Report: func(types.NamespacedName) {},
-		LeaseRead: func(*Connection, string) {}, State: func(*Connection) {}, Rejected: func(*Connection) {},
+		Namespace: func(string) {}, LeaseRead: func(*Connection, string) {},
+		Report: func(key types.NamespacedName) {
+			if key == (types.NamespacedName{}) {
+				p.change(func() { p.compared++ })
+			}
+		},
+		State: func(*Connection) { p.change(func() { p.compared++ }) }, Rejected: func(*Connection) {},
 		Restored: func(*Connection, error) {},
 	}})
 	if err != nil {
@@ -248,38 +255,82 @@ func testBytesOfAllObjects(t *testing.T, p *peer) {
 	exceeds(t, c, "EndpointSlices", "100000 bytes in all objects")
 }
 
-// FAULT 31: a peer whose MemberRecord flaps has all its exports compared a few times.
-func TestFault31AFlappingMemberRecordIsFollowedAFewTimes(t *testing.T) {
-	p, c := limited(t, budget.Limits{}, nil)
-	const members = "comity-b/memberrecords"
-	await(t, "the record is watched", func() bool {
-		open := false
-		p.change(func() { open = p.open[members] != nil })
-		return c.Verified() && open
-	})
-	version := 20
-	for range 3 * verifyBurst {
-		for _, set := range []string{"other", "prod"} {
-			version++
+// FAULT 31: a peer that keeps changing what all imports, or all exports, depend on has these
+// compared a few times.
+func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
+	member := func(change func(*exchangev1alpha1.MemberRecord)) func(version string) metav1.Object {
+		return func(version string) metav1.Object {
 			record := memberB()
 			record.TypeMeta = metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: "MemberRecord"}
-			record.Spec.ClusterSet, record.ResourceVersion = set, fmt.Sprint(version)
-			line, err := json.Marshal(map[string]any{"type": "MODIFIED", "object": record})
-			if err != nil {
-				t.Fatal(err)
-			}
-			var events chan string
-			p.change(func() { events = p.open[members] })
-			events <- string(line)
-			// Changes that arrive faster than they are looked at count as one.
-			await(t, "the change is seen: clusterset "+set, func() bool {
-				problem, verified := c.State().Problem, c.Verified()
-				return verified == (set == "prod") || problem.Reason == model.ReasonLimitExceeded
-			})
+			record.ResourceVersion = version
+			change(record)
+			return record
 		}
 	}
-	exceeds(t, c, "MemberRecord comity-b/b", "keeps changing between valid and not")
-	await(t, "it is verified in the end", c.Verified)
+	isMember := member(func(*exchangev1alpha1.MemberRecord) {})
+	lease := func(catchingUp bool) func(version string) metav1.Object {
+		return func(version string) metav1.Object {
+			lease := &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"}}
+			lease.Namespace, lease.Name, lease.ResourceVersion = "comity-b", "b", version
+			if catchingUp {
+				lease.Annotations = map[string]string{model.AnnotationCatchingUp: "true"}
+			}
+			return lease
+		}
+	}
+	for _, c := range []struct {
+		name, feed string
+		one, other func(version string) metav1.Object
+		// seen is what was said of the peer in the end.
+		seen func(t *testing.T, c *Connection)
+	}{
+		{"whether its MemberRecord is valid", "memberrecords", member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.ClusterSet = "other" }), isMember, func(t *testing.T, c *Connection) {
+			exceeds(t, c, "MemberRecord comity-b/b", "keeps changing between valid and not")
+			await(t, "it is verified in the end", c.Verified)
+		}},
+		{"whether it is drained", "memberrecords", member(func(r *exchangev1alpha1.MemberRecord) {
+			r.Annotations = map[string]string{model.AnnotationDrained: "x"}
+		}), isMember, func(t *testing.T, c *Connection) {
+			await(t, "what it says in the end is known", func() bool { return c.State().Drained == "" })
+		}},
+		{"its version", "memberrecords", member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.Version = "v1" }), isMember, func(t *testing.T, c *Connection) {
+			await(t, "what it says in the end is known", func() bool { return c.State().Version == memberB().Spec.Version })
+		}},
+		{"whether it has reported", "leases", lease(true), lease(false), func(t *testing.T, c *Connection) {
+			await(t, "it has reported in the end", c.Reported)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p, connection := limited(t, budget.Limits{Pause: time.Second}, nil)
+			var events chan string
+			await(t, "the feed is watched", func() bool {
+				p.change(func() { events = p.open["comity-b/"+c.feed] })
+				return connection.Verified() && events != nil
+			})
+			version := ""
+			for n := range 20 * burst {
+				object := []func(string) metav1.Object{c.one, c.other}[n%2]
+				version = fmt.Sprint(20 + n)
+				line, err := json.Marshal(map[string]any{"type": "MODIFIED", "object": object(version)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				events <- string(line)
+			}
+			await(t, "all was read", func() bool {
+				feed := map[string]*feed{"memberrecords": connection.feeds.members, "leases": connection.feeds.leases}[c.feed]
+				object, has := cached[metav1.Object](feed, "b")
+				return has && object.GetResourceVersion() == version
+			})
+			var compared int
+			p.change(func() { compared = p.compared })
+			if most := 3 * burst; compared > most {
+				t.Errorf("all was compared %d times, want at most %d", compared, most)
+			}
+			c.seen(t, connection)
+		})
+	}
 }
 
 // FAULT 31: what a cache keeps of records that are not valid is small.

@@ -34,6 +34,8 @@ type peer struct {
 	intercept func(w http.ResponseWriter, r *http.Request, path string) bool
 	// logged is what the agent logs about it.
 	logged []string
+	// compared is how often all imports, or all exports, are to be compared with what it says.
+	compared int
 }
 
 func (p *peer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -5,7 +5,7 @@
 //
 // It takes the limits, and each list and each event of a watch before anything of it
 // is used; it gives the limit that they would exceed. What was counted before stays
-// counted, since the caller keeps it. It reads nothing itself and knows no time.
+// counted, since the caller keeps it. It reads nothing itself, and no clock.
 package budget
 
 import (
@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,6 +41,9 @@ type Limits struct {
 	EventBytes int64
 	// BytesPerSecond is how fast is read, after a burst of BurstBytes.
 	BytesPerSecond, BurstBytes int64
+	// Pause is how long what a member keeps changing stands as it is, if everything that it
+	// exports or imports depends on it.
+	Pause time.Duration
 }
 
 // The defaults, which a hub's quotas have too.
@@ -69,6 +73,7 @@ func (l *Limits) SetDefaults() {
 	// which may make all, are 60 kB for slices of ten.
 	l.BytesPerSecond = cmp.Or(l.BytesPerSecond, 8<<20)
 	l.BurstBytes = cmp.Or(l.BurstBytes, everything)
+	l.Pause = cmp.Or(l.Pause, 20*time.Second)
 }
 
 // Exceeded is a limit that was exceeded.
