@@ -314,10 +314,11 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 		case watch.Deleted:
 			delete(objects, object.GetName())
 		case watch.Bookmark:
-			if object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-				f.complete()
-				return &metainternalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: object.GetResourceVersion()}, Items: slices.Collect(maps.Values(objects))}, nil
+			if object.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+				return nil, nil // an API server sends no other one before the end of the list
 			}
+			f.complete()
+			return &metainternalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: object.GetResourceVersion()}, Items: slices.Collect(maps.Values(objects))}, nil
 		}
 	}
 	if over := f.exceeded.Load(); over != nil {
