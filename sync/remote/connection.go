@@ -38,7 +38,7 @@ const (
 // burst is how many times in a row a peer becomes verified, states something else of itself, or
 // has reported on everything. Each time, all that it may concern is compared. After these,
 // Limits.Pause must pass each time.
-const burst = 5
+const burst = 10
 
 // maxVersion and maxDrained bound what a peer states, in bytes.
 const (

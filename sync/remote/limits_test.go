@@ -309,7 +309,7 @@ func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
 				return connection.Verified() && events != nil
 			})
 			version := ""
-			for n := range 20 * burst {
+			for n := range 10 * burst {
 				object := []func(string) metav1.Object{c.one, c.other}[n%2]
 				version = fmt.Sprint(20 + n)
 				line, err := json.Marshal(map[string]any{"type": "MODIFIED", "object": object(version)})
