@@ -171,23 +171,29 @@ func TestWhatNoTrafficWaitsForIsReconciledOnceForAllThatChanges(t *testing.T) {
 	})
 }
 
+// work serves a queue with so many workers, each item for so long, and gives what is taken.
+func work(queue *Queue, workers int, each time.Duration) <-chan string {
+	taken := make(chan string, 100)
+	for range workers {
+		go func() {
+			for {
+				request, shutdown := queue.Get()
+				if shutdown {
+					return
+				}
+				taken <- request.Name
+				time.Sleep(each)
+				queue.Done(request)
+			}
+		}()
+	}
+	return taken
+}
+
 func TestAMemberThatUsedMoreThanItsShareHasOneWorkerThatRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue(t)
-		taken := make(chan string, 100)
-		for range 8 {
-			go func() {
-				for {
-					request, shutdown := queue.Get()
-					if shutdown {
-						return
-					}
-					taken <- request.Name
-					time.Sleep(100 * time.Millisecond)
-					queue.Done(request)
-				}
-			}()
-		}
+		taken := work(queue, 8, 100*time.Millisecond)
 		busy := func(from Origin, n int) int {
 			for i := range n {
 				queue.AddFrom(from, item("%s%d", from, i))
@@ -236,18 +242,7 @@ func TestAMemberThatUsedMoreThanItsShareHasOneWorkerThatRests(t *testing.T) {
 func TestAMemberThatUsesLittleNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue(t)
-		taken := make(chan string, 10)
-		go func() {
-			for {
-				request, shutdown := queue.Get()
-				if shutdown {
-					return
-				}
-				taken <- request.Name
-				time.Sleep(15 * time.Millisecond)
-				queue.Done(request)
-			}
-		}()
+		taken := work(queue, 1, 15*time.Millisecond)
 		for n := range 40 { // for 4 s
 			queue.Changed("b", item("b"))
 			if n%5 == 0 {

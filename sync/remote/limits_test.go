@@ -278,37 +278,58 @@ func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
 			return lease
 		}
 	}
+	waits := func(of func(*Connection) *seldom) func(*Connection) bool {
+		return func(c *Connection) bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return of(c).waits
+		}
+	}
 	for _, c := range []struct {
 		name, feed string
 		one, other func(version string) metav1.Object
-		// seen is what was said of the peer in the end.
-		seen func(t *testing.T, c *Connection)
+		// isOne reports whether the one shows, and held whether changes are not followed just now.
+		isOne, held func(c *Connection) bool
 	}{
-		{"whether its MemberRecord is valid", "memberrecords", member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.ClusterSet = "other" }), isMember, func(t *testing.T, c *Connection) {
-			exceeds(t, c, "MemberRecord comity-b/b", "keeps changing between valid and not")
-			await(t, "it is verified in the end", c.Verified)
-		}},
-		{"whether it is drained", "memberrecords", member(func(r *exchangev1alpha1.MemberRecord) {
-			r.Annotations = map[string]string{model.AnnotationDrained: "x"}
-		}), isMember, func(t *testing.T, c *Connection) {
-			await(t, "what it says in the end is known", func() bool { return c.State().Drained == "" })
-		}},
-		{"its version", "memberrecords", member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.Version = "v1" }), isMember, func(t *testing.T, c *Connection) {
-			await(t, "what it says in the end is known", func() bool { return c.State().Version == memberB().Spec.Version })
-		}},
-		{"whether it has reported", "leases", lease(true), lease(false), func(t *testing.T, c *Connection) {
-			await(t, "it has reported in the end", c.Reported)
-		}},
+		{
+			"whether its MemberRecord is valid", "memberrecords",
+			member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.ClusterSet = "other" }), isMember,
+			func(c *Connection) bool { return !c.Verified() },
+			func(c *Connection) bool {
+				problem := c.State().Problem
+				return problem.Reason == model.ReasonLimitExceeded &&
+					strings.Contains(problem.Message, "MemberRecord comity-b/b: keeps changing between valid and not") && strings.Contains(problem.Message, "cluster b")
+			},
+		},
+		{
+			"whether it is drained", "memberrecords",
+			member(func(r *exchangev1alpha1.MemberRecord) {
+				r.Annotations = map[string]string{model.AnnotationDrained: "x"}
+			}), isMember,
+			func(c *Connection) bool { return c.State().Drained == "x" },
+			waits(func(c *Connection) *seldom { return &c.statements }),
+		},
+		{
+			"its version", "memberrecords",
+			member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.Version = "v1" }), isMember,
+			func(c *Connection) bool { return c.State().Version == "v1" },
+			waits(func(c *Connection) *seldom { return &c.statements }),
+		},
+		{
+			"whether it has reported", "leases", lease(true), lease(false),
+			func(c *Connection) bool { return !c.Reported() },
+			waits(func(c *Connection) *seldom { return &c.reports }),
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, connection := limited(t, budget.Limits{Pause: time.Second}, nil)
+			p, connection := limited(t, budget.Limits{Pause: 3 * time.Second}, nil)
 			var events chan string
 			await(t, "the feed is watched", func() bool {
 				p.change(func() { events = p.open["comity-b/"+c.feed] })
 				return connection.Verified() && events != nil
 			})
-			version := ""
+			version, held := "", false
 			for n := range 10 * burst {
 				object := []func(string) metav1.Object{c.one, c.other}[n%2]
 				version = fmt.Sprint(20 + n)
@@ -317,6 +338,15 @@ func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
 					t.Fatal(err)
 				}
 				events <- string(line)
+				// The first changes are followed; each later one is, or is one too many.
+				await(t, fmt.Sprintf("change %d is seen", n), func() bool {
+					tooMany := n >= burst-1 && c.held(connection)
+					held = held || tooMany
+					return tooMany || c.isOne(connection) == (n%2 == 0)
+				})
+			}
+			if !held {
+				t.Error("every change was followed")
 			}
 			await(t, "all was read", func() bool {
 				feed := map[string]*feed{"memberrecords": connection.feeds.members, "leases": connection.feeds.leases}[c.feed]
@@ -328,7 +358,7 @@ func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
 			if most := 3 * burst; compared > most {
 				t.Errorf("all was compared %d times, want at most %d", compared, most)
 			}
-			c.seen(t, connection)
+			await(t, "what it says in the end is known", func() bool { return !c.isOne(connection) && !c.held(connection) })
 		})
 	}
 }
