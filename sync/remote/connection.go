@@ -112,8 +112,8 @@ type seldom struct {
 	waits   bool // for the end of a pause
 }
 
-func newSeldom(pause time.Duration) seldom {
-	return seldom{limiter: rate.NewLimiter(rate.Every(pause), burst)}
+func newSeldom(limits budget.Limits) seldom {
+	return seldom{limiter: rate.NewLimiter(rate.Every(limits.Pause), burst)}
 }
 
 // State is what is known of a peer besides what it exports and reports.
@@ -138,9 +138,8 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	c := &Connection{
 		narrowed: narrowed{wake: notify.NewWake()}, opts: opts, transport: transport, cancel: cancel,
 		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits), lists: semaphore.NewWeighted(maxLists),
-		ctx: ctx,
+		ctx: ctx, verifications: newSeldom(opts.Limits), statements: newSeldom(opts.Limits), reports: newSeldom(opts.Limits),
 	}
-	c.verifications, c.statements, c.reports = newSeldom(opts.Limits.Pause), newSeldom(opts.Limits.Pause), newSeldom(opts.Limits.Pause)
 	var err error
 	if c.feeds, err = newFeeds(c); err != nil {
 		cancel()
@@ -208,7 +207,7 @@ func (c *Connection) refresh() {
 	if now {
 		member = c.checkMember(record)
 	}
-	if !was && (c.verifications.waits || now && member == Failure{} && !c.allows(&c.verifications)) {
+	if !was && (now && member == Failure{} || c.verifications.waits) && !c.allows(&c.verifications) {
 		// Whether it is valid just now is no news until the pause is over.
 		member = Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
 			c.feeds.members.namespace, c.opts.ID, c.opts.Limits.Pause, c.opts.ID)}
