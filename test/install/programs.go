@@ -6,6 +6,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -15,9 +16,24 @@ import (
 // Build builds the agent from this checkout, as the file out.
 func Build(ctx context.Context, out string) error { return build(ctx, Root(), out, "./cmd/comity") }
 
-// BuildForTests builds the agent with short waits (see test/install/agent).
+// BuildForTests builds the agent with short waits (see test/install/agent), as the file out.
+// All suites share one build, which is linked again only if the code has changed: out is a
+// link to it, so that a suite keeps the program that it began with.
 func BuildForTests(ctx context.Context, out string) error {
-	return build(ctx, filepath.Join(Root(), "test"), out, "./install/agent")
+	dir := filepath.Join(Root(), "bin", "for-tests")
+	unlock, err := binaries.Lock(ctx, dir, func() {})
+	if err != nil {
+		return fmt.Errorf("lock the directory of the agent for tests: %w", err)
+	}
+	defer unlock()
+	built := filepath.Join(dir, "comity")
+	if err := build(ctx, filepath.Join(Root(), "test"), built, "./install/agent"); err != nil {
+		return err
+	}
+	if os.Link(built, out) == nil {
+		return nil
+	}
+	return os.Symlink(built, out) // out is on another file system
 }
 
 // build builds a program of the module in dir.

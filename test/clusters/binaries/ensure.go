@@ -198,13 +198,23 @@ func (p *Provider) make(ctx context.Context, prog program) (string, error) {
 
 // lock serializes processes that fetch or build into one cache.
 func (p *Provider) lock(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Join(p.Cache, "bin"), 0o755); err != nil {
-		return nil, fmt.Errorf("make the cache: %w (set %s to a directory that you may write)", err, CacheEnv)
-	}
-	path := filepath.Join(p.Cache, "bin", ".lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	unlock, err = Lock(ctx, filepath.Join(p.Cache, "bin"), func() { p.clock().Say("waiting for another process that fills %s", p.Cache) })
 	if err != nil {
 		return nil, fmt.Errorf("lock the cache: %w (set %s to a directory that you may write)", err, CacheEnv)
+	}
+	return unlock, nil
+}
+
+// Lock serializes processes that write in dir, which is made if it is not there. It calls
+// waiting once if another process holds the lock, and gives up after lockTimeout.
+func Lock(ctx context.Context, dir string, waiting func()) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, ".lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
 	}
 	deadline := time.Now().Add(lockTimeout)
 	for told := false; ; told = true {
@@ -212,7 +222,7 @@ func (p *Provider) lock(ctx context.Context) (unlock func(), err error) {
 			return func() { _ = f.Close() }, nil // closing releases it
 		}
 		if !told {
-			p.clock().Say("waiting for another process that fills %s", p.Cache)
+			waiting()
 		}
 		select {
 		case <-ctx.Done():

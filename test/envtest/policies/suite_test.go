@@ -22,9 +22,10 @@ import (
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/test/envtest/suite"
+	"github.com/comity-mcs/comity/test/envtest/suite/evaluator"
 )
 
-func TestMain(m *testing.M) { suite.Main(m) }
+func TestMain(m *testing.M) { evaluator.Main(m) }
 
 func TestPolicies(t *testing.T) {
 	suite.Run(t, "policies", suite.Waits{})

@@ -31,7 +31,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/comity-mcs/comity/policies/engine/child"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/test/clusters"
@@ -43,17 +42,6 @@ type Waits struct {
 	// Soon bounds every Eventually, Quiet is how long every Consistently checks,
 	// and Poll how often both do.
 	Soon, Quiet, Poll time.Duration
-}
-
-// Main runs the tests of a program, or is the process in which it evaluates policies.
-func Main(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == child.Argument {
-		if err := child.Serve(os.Args[2]); err != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
 }
 
 // Run runs the specs of a suite.

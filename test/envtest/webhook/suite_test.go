@@ -37,6 +37,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/suite"
+	"github.com/comity-mcs/comity/test/envtest/suite/evaluator"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/conflict"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -84,7 +85,7 @@ func isPublished(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.
 	return decision.Publication{Published: export.Labels[labelPublished] != ""}, nil
 }
 
-func TestMain(m *testing.M) { suite.Main(m) }
+func TestMain(m *testing.M) { evaluator.Main(m) }
 
 func TestWebhook(t *testing.T) {
 	suite.Run(t, "webhook", suite.Waits{})
