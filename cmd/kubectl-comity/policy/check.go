@@ -73,23 +73,21 @@ func newCheck(env *command.Env) *cobra.Command {
 		Long:    checkLong,
 		Example: "  kubectl comity policy check policies/\n  kubectl comity policy check --write policies/owner-required",
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return runCheck(env, output, args, write) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			policies, err := source.Read(args...)
+			if err != nil {
+				return err
+			}
+			result, err := Check(policies, write)
+			if err != nil {
+				return err
+			}
+			return output.Conclude(env.Out, "PolicyFindings", result, len(result.Findings) == 0, func() { printFindings(env, result) })
+		},
 	}
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&write, "write", false, "Format the Rego files of folders that are not formatted")
 	return cmd
-}
-
-func runCheck(env *command.Env, output command.Output, paths []string, write bool) error {
-	policies, err := source.Read(paths...)
-	if err != nil {
-		return err
-	}
-	result, err := Check(policies, write)
-	if err != nil {
-		return err
-	}
-	return output.Conclude(env.Out, "PolicyFindings", result, len(result.Findings) == 0, func() { printFindings(env, result) })
 }
 
 func printFindings(env *command.Env, result Findings) {
@@ -117,19 +115,39 @@ func lines(found []Finding) string {
 
 // tools are what policies are checked with.
 type tools struct {
-	engine     *engine.Engine // in this process, to read Rego; without policies
-	agent      *child.Client  // as in the agent
-	definition *definition
+	engine *engine.Engine // in this process, to read Rego; without policies
+	agent  *child.Client  // as in the agent
+
+	// What follows is of the CustomResourceDefinition of ExportPolicies, by which an API server
+	// refuses one before any webhook sees it.
+	structural *schema.Structural
+	schema     validation.SchemaValidator
+	rules      *cel.Validator
 }
 
 func newTools(options engine.Options) (t tools, err error) {
+	var definition apiextensionsv1.CustomResourceDefinition
+	text, err := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
+	if err == nil {
+		err = yaml.Unmarshal(text, &definition)
+	}
+	if err != nil {
+		return t, err
+	}
+	props, structural, err := engine.Structural(definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	if err != nil {
+		return t, err
+	}
+	t.structural, t.rules = structural, cel.NewValidator(structural, true, callCost)
+	if t.schema, _, err = validation.NewSchemaValidator(props); err != nil {
+		return t, err
+	}
 	if t.engine, err = engine.New(options); err != nil {
 		return t, err
 	}
 	t.agent = child.New(options)
 	t.agent.Load(nil)
-	t.definition, err = readDefinition()
-	return t, err
+	return t, nil
 }
 
 // load has an engine use policies, and gives what an API server or the engine says is wrong with
@@ -140,7 +158,7 @@ func (t tools) load(e evaluator, policies []source.Policy) (found []Finding) {
 		list = append(list, compiled(policy))
 	}
 	for i, result := range e.Load(list) {
-		found = append(append(found, t.definition.check(policies[i])...), located(policies[i], result.Err)...)
+		found = append(append(found, t.validate(policies[i])...), located(policies[i], result.Err)...)
 	}
 	return found
 }
@@ -209,15 +227,13 @@ func (f *Findings) checkFiles(e *engine.Engine, policy source.Policy, write bool
 	return nil
 }
 
-// firstDifference is the row of the first line that differs.
+// firstDifference is the row of the first difference.
 func firstDifference(a, b string) int {
-	other := strings.Split(b, "\n")
-	for i, line := range strings.Split(a, "\n") {
-		if i >= len(other) || other[i] != line {
-			return i + 1
-		}
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
 	}
-	return 1
+	return strings.Count(a[:same], "\n") + 1
 }
 
 // position begins a line of an error of the engine.
@@ -256,41 +272,16 @@ const (
 	ruleCost = 10 * callCost
 )
 
-// definition is the CustomResourceDefinition of ExportPolicies, by which an API server
-// refuses one before any webhook sees it.
-type definition struct {
-	structural *schema.Structural
-	schema     validation.SchemaValidator
-	rules      *cel.Validator
-}
-
-func readDefinition() (*definition, error) {
-	text, err := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
-	if err != nil {
-		return nil, err
-	}
-	var given apiextensionsv1.CustomResourceDefinition
-	if err := yaml.Unmarshal(text, &given); err != nil {
-		return nil, err
-	}
-	props, structural, err := engine.Structural(given.Spec.Versions[0].Schema.OpenAPIV3Schema)
-	if err != nil {
-		return nil, err
-	}
-	validator, _, err := validation.NewSchemaValidator(props)
-	return &definition{structural, validator, cel.NewValidator(structural, true, callCost)}, err
-}
-
-// check is what an API server says of a policy.
-func (d *definition) check(policy source.Policy) (found []Finding) {
+// validate is what an API server says of a policy.
+func (t tools) validate(policy source.Policy) (found []Finding) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy.Object)
 	if err != nil {
 		return []Finding{{Policy: policy.Name(), File: policy.Path, Message: err.Error()}}
 	}
-	defaulting.Default(object, d.structural)
-	errs := validation.ValidateCustomResource(nil, object, d.schema)
+	defaulting.Default(object, t.structural)
+	errs := validation.ValidateCustomResource(nil, object, t.schema)
 	if len(errs) == 0 { // as an API server: rules may rely on the schema
-		errs, _ = d.rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
+		errs, _ = t.rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
 	}
 	for _, e := range errs {
 		found = append(found, located(policy, e)...)

@@ -8,14 +8,16 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// kindClusterset is that of a Clusterset among the manifests.
-const kindClusterset = "Clusterset"
+// kindClusterset is that of a Clusterset among the manifests, and defaultCluster the id of the
+// cluster that decides if none is given.
+const kindClusterset, defaultCluster = "Clusterset", "local"
 
 // Clusterset is what manifests cannot say: which cluster decides, what its other
 // members are, and who asks. It is for the tools alone; no cluster stores it.
@@ -48,8 +50,11 @@ type Member struct {
 	Exports []decision.ImportedExport `json:"exports,omitempty"`
 }
 
-// validate refuses what no clusterset is.
-func (c *Clusterset) validate() error {
+// complete refuses what no clusterset is, and sets defaults. Each member gets the label with
+// its id that a join gives to its Peer: policies, and the selectors of exports, see it with
+// the others.
+func (c *Clusterset) complete() error {
+	c.Cluster = cmp.Or(c.Cluster, defaultCluster)
 	if c.APIVersion != command.APIVersion {
 		return fmt.Errorf("apiVersion of a Clusterset is %q; expected %s", c.APIVersion, command.APIVersion)
 	}
@@ -58,7 +63,7 @@ func (c *Clusterset) validate() error {
 		switch {
 		case member.ID == "":
 			return fmt.Errorf("members[%d].id is not set; expected a cluster id", i)
-		case member.ID == c.cluster():
+		case member.ID == c.Cluster:
 			return fmt.Errorf("members[%d].id is %q, the cluster that decides; expected other members only", i, member.ID)
 		case seen[member.ID]:
 			return fmt.Errorf("members[%d].id is %q, as that of another; expected each member once", i, member.ID)
@@ -69,23 +74,10 @@ func (c *Clusterset) validate() error {
 				return fmt.Errorf("members[%d].exports[%d]: namespace or name is not set; expected both", i, j)
 			}
 		}
+		c.Members[i].Labels = labels.Merge(member.Labels, labels.Set{model.LabelClusterID: member.ID})
 	}
 	return nil
 }
-
-// setDefaults gives each member the label with its id that a join gives to its Peer:
-// policies, and the selectors of exports, see it with the others.
-func (c *Clusterset) setDefaults() {
-	for i := range c.Members {
-		member := &c.Members[i]
-		if member.Labels == nil {
-			member.Labels = map[string]string{}
-		}
-		member.Labels[model.LabelClusterID] = member.ID
-	}
-}
-
-func (c *Clusterset) cluster() string { return cmp.Or(c.Cluster, "local") }
 
 // peers implements facts.Peers.
 type peers struct{ *Clusterset }
@@ -106,8 +98,8 @@ func (p peers) Namespace(name string) []model.MemberNamespace {
 		ns := model.MemberNamespace{Cluster: model.ClusterID(member.ID), Presence: model.NamespaceUnknown}
 		if member.Namespaces != nil {
 			ns.Presence = model.NamespaceAbsent
-			if labels, has := member.Namespaces[name]; has {
-				ns.Presence, ns.Labels = model.NamespacePresent, labels
+			if identity, has := member.Namespaces[name]; has {
+				ns.Presence, ns.Labels = model.NamespacePresent, identity
 			}
 		}
 		all = append(all, ns)

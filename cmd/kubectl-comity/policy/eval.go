@@ -54,8 +54,9 @@ type Verdict struct {
 	Failures []string `json:"failures,omitempty"`
 	// Explanation is what the option --explain adds; see engine.Explain.
 	Explanation []string `json:"explanation,omitempty"`
-	// place is the manifest of the export.
-	place string
+	// kind and title are what it is about: a ServiceExport, or a ServiceImport with the member
+	// that exports; place is the manifest of the export.
+	kind, title, place string
 }
 
 // Violation is one objection of a policy.
@@ -86,23 +87,29 @@ func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 			if err := t.read(env, *timeout); err != nil {
 				return err
 			}
-			return runEval(cmd.Context(), env, o, &t)
+			verdicts := t.evaluate(cmd.Context())
+			if len(verdicts) == 0 {
+				return errors.New("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
+			}
+			err := printResults(env.Out, o, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, []suite{junitOf(verdicts)},
+				func() { printVerdicts(env.Out, verdicts) })
+			has := func(outcome decision.Outcome) bool {
+				return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Outcome == outcome.String() })
+			}
+			return cmp.Or(err, exitCode(has(decision.NotEvaluated), has(decision.Denied)))
 		},
 	}
-	t.addFlags(cmd)
 	o.AddFlags(cmd, formatJUnit)
-	cmd.Flags().BoolVar(&t.explain, "explain", false, "Add which rules were true, and what was not")
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&t.files, "filename", "f", nil, "Manifests, or a folder of them: ServiceExports, Services, Namespaces, ExportPolicies, a Clusterset; may be repeated")
+	_ = cmd.MarkFlagRequired("filename")
+	flags.StringArrayVar(&t.policyPaths, "policies", nil, "A folder of policies, or a manifest of ExportPolicies, besides those among the manifests; may be repeated")
+	flags.StringArrayVar(&t.beforeFiles, "before", nil, "Manifests of the exports that an UPDATE replaces; without them an UPDATE changes nothing")
+	flags.StringVar((*string)(&t.operation), "operation", string(decision.Create), "What is evaluated: a request to CREATE or UPDATE, or an AUDIT of what is stored")
+	_ = cmd.RegisterFlagCompletionFunc("operation", cobra.FixedCompletions(
+		[]string{string(decision.Create), string(decision.Update), string(decision.Audit)}, cobra.ShellCompDirectiveNoFileComp))
+	flags.BoolVar(&t.explain, "explain", false, "Add which rules were true, and what was not")
 	return cmd
-}
-
-func runEval(ctx context.Context, env *command.Env, o command.Output, t *trial) error {
-	verdicts := t.evaluate(ctx)
-	if len(verdicts) == 0 {
-		return fmt.Errorf("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
-	}
-	err := printResults(env.Out, o, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, []suite{junitOf(verdicts)},
-		func() { printVerdicts(env.Out, verdicts) })
-	return cmp.Or(err, exitOf(verdicts))
 }
 
 // evaluate evaluates every export, in the order of namespace and name.
@@ -129,73 +136,45 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 		all = append(all, one)
 	}
 	for _, key := range t.manifests.keys() {
-		one := Verdict{Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation), place: t.manifests.objects[keyOf[*mcsv1beta1.ServiceExport](key)].place}
+		one := Verdict{
+			Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation),
+			kind: mcsv1beta1.ServiceExportKindName, title: key.String(), place: t.manifests.objects[keyOf[*mcsv1beta1.ServiceExport](key)].place,
+		}
 		add(one, func(ctx context.Context) decision.Verdict {
-			return t.review(ctx, t.manifests.request(key, t.operation, t.before))
+			request, unchanged, refused := t.manifests.request(key, t.operation, t.before)
+			switch {
+			case refused != nil:
+				return decision.Verdict{Outcome: decision.Denied, Problem: refused.Error()}
+			case unchanged:
+				return decision.Verdict{Outcome: decision.Allowed}
+			}
+			return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}.Review(ctx, request)
 		})
 	}
 	if t.engine.HasImportPolicies() {
 		for _, in := range t.manifests.imports() {
-			one := Verdict{Cluster: in.Source.Cluster, Namespace: in.Export.Namespace, Name: in.Export.Name, Operation: string(decision.Audit)}
+			one := Verdict{
+				Cluster: in.Source.Cluster, Namespace: in.Export.Namespace, Name: in.Export.Name, Operation: string(decision.Audit),
+				kind: mcsv1beta1.ServiceImportKindName, title: fmt.Sprintf("%s/%s from %s", in.Export.Namespace, in.Export.Name, in.Source.Cluster),
+			}
 			add(one, func(ctx context.Context) decision.Verdict { return t.engine.EvaluateImport(ctx, in) })
 		}
 	}
 	return all
 }
 
-// review is the answer of the webhook to a request, or the verdict of an audit.
-func (t *trial) review(ctx context.Context, request facts.Request) decision.Verdict {
-	request, unchanged, refused := t.manifests.admit(request)
-	switch {
-	case refused != nil:
-		return decision.Verdict{Outcome: decision.Denied, Problem: refused.Error()}
-	case unchanged:
-		return decision.Verdict{Outcome: decision.Allowed}
-	}
-	return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}.Review(ctx, request)
-}
-
-// exitOf is 2 before 1 before 0.
-func exitOf(verdicts []Verdict) error {
-	has := func(outcome decision.Outcome) bool {
-		return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Outcome == outcome.String() })
-	}
-	switch {
-	case has(decision.NotEvaluated):
-		return command.Printed(command.ExitRefused)
-	case has(decision.Denied):
-		return command.Printed(command.ExitProblem)
-	}
-	return nil
-}
-
 // printVerdicts prints a table, and below it what the policies say.
 func printVerdicts(out io.Writer, verdicts []Verdict) {
 	table := command.NewTable(out, "KIND", "NAME", "OPERATION", "OUTCOME", "WARNINGS")
 	for _, v := range verdicts {
-		table.Row(v.kind(), v.name(), v.Operation, v.Outcome, len(v.Warnings))
+		table.Row(v.kind, v.title, v.Operation, v.Outcome, len(v.Warnings))
 	}
 	table.Flush()
 	for _, v := range verdicts {
 		if lines := v.lines(); len(lines) > 0 {
-			_, _ = fmt.Fprintf(out, "\n%s:\n  %s\n", v.name(), strings.Join(lines, "\n  "))
+			_, _ = fmt.Fprintf(out, "\n%s:\n  %s\n", v.title, strings.Join(lines, "\n  "))
 		}
 	}
-}
-
-func (v Verdict) kind() string {
-	if v.Cluster != "" {
-		return "ServiceImport"
-	}
-	return "ServiceExport"
-}
-
-// name is namespace/name, and the member that exports.
-func (v Verdict) name() string {
-	if v.Cluster != "" {
-		return fmt.Sprintf("%s/%s from %s", v.Namespace, v.Name, v.Cluster)
-	}
-	return v.Namespace + "/" + v.Name
 }
 
 // lines are what there is to say of a verdict.
@@ -225,7 +204,7 @@ func (v Verdict) lines() (lines []string) {
 func junitOf(verdicts []Verdict) suite {
 	out := suite{Name: "policies"}
 	for _, v := range verdicts {
-		c := tcase{Class: v.kind(), Name: v.name(), File: v.place}
+		c := tcase{Class: v.kind, Name: v.title, File: v.place}
 		text := strings.Join(v.lines(), "\n")
 		switch v.Outcome {
 		case decision.Allowed.String():
@@ -250,16 +229,6 @@ type trial struct {
 	manifests, before *manifests
 	policies          []source.Policy
 	engine            evaluator
-}
-
-func (t *trial) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVarP(&t.files, "filename", "f", nil, "Manifests, or a folder of them: ServiceExports, Services, Namespaces, ExportPolicies, a Clusterset; may be repeated")
-	_ = cmd.MarkFlagRequired("filename")
-	cmd.Flags().StringArrayVar(&t.policyPaths, "policies", nil, "A folder of policies, or a manifest of ExportPolicies, besides those among the manifests; may be repeated")
-	cmd.Flags().StringArrayVar(&t.beforeFiles, "before", nil, "Manifests of the exports that an UPDATE replaces; without them an UPDATE changes nothing")
-	cmd.Flags().StringVar((*string)(&t.operation), "operation", string(decision.Create), "What is evaluated: a request to CREATE or UPDATE, or an AUDIT of what is stored")
-	_ = cmd.RegisterFlagCompletionFunc("operation", cobra.FixedCompletions(
-		[]string{string(decision.Create), string(decision.Update), string(decision.Audit)}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // read reads manifests and policies, and loads the policies. Every error keeps the

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ type placed struct {
 }
 
 func newManifests() *manifests {
-	return &manifests{objects: map[objectKey]placed{}, clusterset: &Clusterset{}}
+	return &manifests{objects: map[objectKey]placed{}, clusterset: &Clusterset{Cluster: defaultCluster}}
 }
 
 // readManifests reads files, and the files in folders. A field that a kind does not
@@ -140,10 +141,9 @@ func (m *manifests) addClusterset(document source.Document) error {
 	if err := document.Decode(given); err != nil {
 		return err
 	}
-	if err := given.validate(); err != nil {
+	if err := given.complete(); err != nil {
 		return fmt.Errorf("%s: %w", document.Place, err)
 	}
-	given.setDefaults()
 	if m.clusterset.Kind != "" && !equality.Semantic.DeepEqual(m.clusterset, given) {
 		return fmt.Errorf("%s: a second Clusterset; expected one, or the same", document.Place)
 	}
@@ -151,12 +151,19 @@ func (m *manifests) addClusterset(document source.Document) error {
 	return nil
 }
 
-// keep decodes a document and keeps the object.
+// keep decodes a document and keeps the object, with what an API server adds to it and a
+// policy can see, but for what it chooses, such as addresses: policies find it in a cluster,
+// so they must find it here.
 func (m *manifests) keep(document source.Document, object client.Object) error {
 	if err := document.Decode(object); err != nil {
 		return err
 	}
-	setDefaults(object)
+	switch o := object.(type) {
+	case *corev1.Namespace:
+		metav1.SetMetaDataLabel(&o.ObjectMeta, corev1.LabelMetadataName, o.Name)
+	case *corev1.Service:
+		setDefaults(&o.Spec)
+	}
 	key := objectKey{reflect.TypeOf(object), client.ObjectKeyFromObject(object)}
 	name := document.Kind + " " + strings.TrimPrefix(key.name.String(), "/")
 	before, repeated := m.objects[key]
@@ -197,7 +204,7 @@ func get[T client.Object](m *manifests, name types.NamespacedName) T {
 // facts reads what policies may know from the manifests.
 func (m *manifests) facts() facts.Reader {
 	return facts.Reader{
-		Client: m, Cluster: model.ClusterID(m.clusterset.cluster()), Peers: peers{m.clusterset},
+		Client: m, Cluster: model.ClusterID(m.clusterset.Cluster), Peers: peers{m.clusterset},
 		Published: func(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error) {
 			return decision.Publication{Published: slices.Contains(m.clusterset.Published, client.ObjectKeyFromObject(export).String())}, nil
 		},
@@ -206,21 +213,34 @@ func (m *manifests) facts() facts.Reader {
 
 // request is the request, or the audit, of an export. before has what an UPDATE replaces;
 // what it lacks is updated without a change.
-func (m *manifests) request(key types.NamespacedName, operation decision.Operation, before *manifests) facts.Request {
-	request := facts.Request{Operation: operation, Export: get[*mcsv1beta1.ServiceExport](m, key)}
-	if operation != decision.Audit {
-		request.User = m.clusterset.User
-		if request.User == nil {
-			request.User = &decision.UserInfo{}
-		}
+//
+// It is what the webhooks make of it before policies are evaluated: the label export-to
+// becomes an annotation, and annotations that cannot be read are refused. What an UPDATE
+// replaces was created in the same way. What is stored is audited as it is. An UPDATE that
+// changes nothing is allowed without policies.
+func (m *manifests) request(key types.NamespacedName, operation decision.Operation, before *manifests) (request facts.Request, unchanged bool, refused error) {
+	export := get[*mcsv1beta1.ServiceExport](m, key)
+	if operation == decision.Audit {
+		return facts.Request{Operation: operation, Export: export}, false, nil
 	}
+	request = facts.Request{Operation: operation, Export: export.DeepCopy(), User: cmp.Or(m.clusterset.User, &decision.UserInfo{})}
+	var was *metav1.ObjectMeta
 	if operation == decision.Update {
-		request.OldExport = request.Export
-		if before != nil && get[*mcsv1beta1.ServiceExport](before, key) != nil {
-			request.OldExport = get[*mcsv1beta1.ServiceExport](before, key)
+		request.OldExport = cmp.Or(get[*mcsv1beta1.ServiceExport](before, key), export).DeepCopy()
+		was = &request.OldExport.ObjectMeta
+		if err := admit.MoveScope(was, nil); err != nil {
+			return request, false, err
 		}
 	}
-	return request
+	now := &request.Export.ObjectMeta
+	if err := admit.MoveScope(now, was); err != nil {
+		return request, false, err
+	}
+	if was != nil && admit.Unchanged(request.Export, request.OldExport) {
+		return request, true, nil
+	}
+	refused, _ = admit.Check(now, was, func() (*corev1.Service, error) { return get[*corev1.Service](m, key), nil })
+	return request, false, refused
 }
 
 // imports are what the members export, in the order of the Clusterset.
@@ -228,7 +248,7 @@ func (m *manifests) imports() (all []decision.ImportInput) {
 	for _, member := range m.clusterset.Members {
 		for _, export := range member.Exports {
 			in := decision.ImportInput{
-				APIVersion: decision.InputVersion, Cluster: m.clusterset.cluster(),
+				APIVersion: decision.InputVersion, Cluster: m.clusterset.Cluster,
 				Source: decision.ImportSource{Cluster: member.ID, Labels: member.Labels},
 				Export: export, Namespace: get[*corev1.Namespace](m, types.NamespacedName{Name: export.Namespace}),
 			}
@@ -258,78 +278,31 @@ func (m *manifests) List(context.Context, client.ObjectList, ...client.ListOptio
 	return errors.New("manifests cannot be listed")
 }
 
-// setDefaults sets what an API server adds to a manifest and a policy can see, but for
-// what it chooses, such as addresses: policies find it in a cluster, so they must find it
-// here.
-func setDefaults(object client.Object) {
-	switch o := object.(type) {
-	case *corev1.Namespace:
-		metav1.SetMetaDataLabel(&o.ObjectMeta, corev1.LabelMetadataName, o.Name)
-	case *corev1.Service:
-		setServiceDefaults(&o.Spec)
-	}
-}
-
-func setServiceDefaults(spec *corev1.ServiceSpec) {
-	if spec.Type == "" {
-		spec.Type = corev1.ServiceTypeClusterIP
-	}
-	setAffinityDefaults(spec)
+// setDefaults sets the defaults of a Service. One of type LoadBalancer has those of type
+// NodePort, too, and both have those of type ClusterIP.
+func setDefaults(spec *corev1.ServiceSpec) {
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
-		if port.Protocol == "" {
-			port.Protocol = corev1.ProtocolTCP
+		port.Protocol = cmp.Or(port.Protocol, corev1.ProtocolTCP)
+		if port.TargetPort == intstr.FromString("") {
+			port.TargetPort = intstr.IntOrString{}
 		}
-		if port.TargetPort == (intstr.IntOrString{}) || port.TargetPort == intstr.FromString("") {
-			port.TargetPort = intstr.FromInt32(port.Port)
-		}
+		port.TargetPort = cmp.Or(port.TargetPort, intstr.FromInt32(port.Port))
 	}
-	external := spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer
-	if spec.InternalTrafficPolicy == nil && (external || spec.Type == corev1.ServiceTypeClusterIP) {
-		spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
-	}
-	if spec.ExternalTrafficPolicy == "" && external {
-		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-	}
-	if spec.AllocateLoadBalancerNodePorts == nil && spec.Type == corev1.ServiceTypeLoadBalancer {
-		spec.AllocateLoadBalancerNodePorts = ptr.To(true)
-	}
-}
-
-func setAffinityDefaults(spec *corev1.ServiceSpec) {
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
-		return
-	}
-	if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+	} else if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
 		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)}}
 	}
-}
-
-// admit does to a request what the webhooks do before policies are evaluated: the label
-// export-to becomes an annotation, and annotations that cannot be read are refused. What
-// an UPDATE replaces was created in the same way. What is stored is audited as it is. An
-// UPDATE that changes nothing is allowed without policies.
-func (m *manifests) admit(request facts.Request) (admitted facts.Request, unchanged bool, refused error) {
-	if request.Operation == decision.Audit {
-		return request, false, nil
+	spec.Type = cmp.Or(spec.Type, corev1.ServiceTypeClusterIP)
+	switch spec.Type {
+	case corev1.ServiceTypeLoadBalancer:
+		spec.AllocateLoadBalancerNodePorts = cmp.Or(spec.AllocateLoadBalancerNodePorts, ptr.To(true))
+		fallthrough
+	case corev1.ServiceTypeNodePort:
+		spec.ExternalTrafficPolicy = cmp.Or(spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+		fallthrough
+	case corev1.ServiceTypeClusterIP:
+		spec.InternalTrafficPolicy = cmp.Or(spec.InternalTrafficPolicy, ptr.To(corev1.ServiceInternalTrafficPolicyCluster))
 	}
-	request.Export = request.Export.DeepCopy()
-	now, key := &request.Export.ObjectMeta, client.ObjectKeyFromObject(request.Export)
-	var was *metav1.ObjectMeta
-	if request.OldExport != nil {
-		request.OldExport = request.OldExport.DeepCopy()
-		was = &request.OldExport.ObjectMeta
-		if err := admit.MoveScope(was, nil); err != nil {
-			return request, false, err
-		}
-	}
-	if err := admit.MoveScope(now, was); err != nil {
-		return request, false, err
-	}
-	if request.OldExport != nil && admit.Unchanged(request.Export, request.OldExport) {
-		return request, true, nil
-	}
-	refused, _ = admit.Check(now, was, func() (*corev1.Service, error) { return get[*corev1.Service](m, key), nil })
-	return request, false, refused
 }

@@ -46,6 +46,17 @@ func newDetail(text string) *detail {
 	return &detail{Message: first, Text: text}
 }
 
+// exitCode is 2 if something could not be evaluated, 1 if there is a problem, and 0 otherwise.
+func exitCode(incomplete, problem bool) error {
+	switch {
+	case incomplete:
+		return command.Printed(command.ExitRefused)
+	case problem:
+		return command.Printed(command.ExitProblem)
+	}
+	return nil
+}
+
 // add counts a case and keeps it.
 func (s *suite) add(c tcase) {
 	s.Tests++

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,26 +48,21 @@ type simulatedCluster struct {
 func newSimulate(env *command.Env) *cobra.Command {
 	var output command.Output
 	var paths, without []string
-	cmd := &cobra.Command{
-		Use:   "simulate [CONTEXT...]",
-		Short: "Show what policies would do in clusters as they are now",
-		Long:  simulateLong,
-		Example: "  kubectl comity policy simulate a b -f policies/\n" +
-			"  kubectl comity policy simulate a b -f policy.yaml -o json\n" +
-			"  kubectl comity policy simulate --without namespace-sameness",
-		ValidArgsFunction: env.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			attempts, err := readAttempts(paths, without)
-			if err != nil {
-				return err
-			}
-			targets, err := env.OpenAll(cmd.Context(), args)
-			if err != nil {
-				return err
-			}
-			return runSimulate(cmd.Context(), env, output, targets, attempts)
-		},
+	const example = "  kubectl comity policy simulate a b -f policies/\n" +
+		"  kubectl comity policy simulate a b -f policy.yaml -o json\n" +
+		"  kubectl comity policy simulate --without namespace-sameness"
+	run := func(ctx context.Context, env *command.Env, args []string) error {
+		attempts, err := readAttempts(paths, without)
+		if err != nil {
+			return err
+		}
+		targets, err := env.OpenAll(ctx, args)
+		if err != nil {
+			return err
+		}
+		return runSimulate(ctx, env, output, targets, attempts)
 	}
+	cmd := env.Command("simulate [CONTEXT...]", "Show what policies would do in clusters as they are now", simulateLong, example, run)
 	output.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&paths, "filename", "f", nil, "A manifest of ExportPolicies, a folder of a policy, or a folder of such; may be repeated")
@@ -117,29 +113,15 @@ func runSimulate(ctx context.Context, env *command.Env, output command.Output, t
 			incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)
 		}
 	}
-	if err := output.Print(env.Out, "PolicySimulation", result, func() { result.print(env) }); err != nil {
-		return err
-	}
-	switch {
-	case incomplete:
-		return command.Printed(command.ExitRefused)
-	case result.Changes:
-		return command.Printed(command.ExitProblem)
-	}
-	return nil
-}
-
-func (s simulation) print(env *command.Env) {
-	for _, cluster := range s.Clusters {
-		env.Printf("context %s:\n", cluster.Context)
-		for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
-			lines := cluster.Warnings[name]
-			if len(lines) == 0 {
-				lines = []string{"[" + name + "] nothing would change"}
+	err := output.Print(env.Out, "PolicySimulation", result, func() {
+		for _, cluster := range result.Clusters {
+			env.Printf("context %s:\n", cluster.Context)
+			for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
+				env.Printf("  %s\n", cmp.Or(strings.Join(cluster.Warnings[name], "\n  "), "["+name+"] nothing would change"))
 			}
-			env.Printf("  %s\n", strings.Join(lines, "\n  "))
 		}
-	}
+	})
+	return cmp.Or(err, exitCode(incomplete, result.Changes))
 }
 
 // simulateIn makes the attempts in one cluster.

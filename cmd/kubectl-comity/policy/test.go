@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -54,11 +55,12 @@ func newTest(env *command.Env, timeout *time.Duration) *cobra.Command {
 			if threshold < 0 || threshold > 100 {
 				return fmt.Errorf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
 			}
-			results, err := Test(cmd.Context(), *timeout, threshold, args...)
+			all, err := Test(cmd.Context(), *timeout, threshold, args...)
 			if err != nil {
 				return err
 			}
-			return printTests(env, o, results)
+			err = printResults(env.Out, o, "PolicyTests", map[string]any{"policies": all}, suitesOf(all), func() { printTestTable(env.Out, all) })
+			return cmp.Or(err, exitCode(false, slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 })))
 		},
 	}
 	o.AddFlags(cmd, formatJUnit)
@@ -83,7 +85,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 		if policy.Folder == "" {
 			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		if found := t.definition.check(policy); len(found) > 0 {
+		if found := t.validate(policy); len(found) > 0 {
 			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
 		}
 		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
@@ -122,14 +124,6 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 			c.Percent, threshold, strings.Join(c.Missing, ", ")))
 	}
 	return out
-}
-
-func printTests(env *command.Env, o command.Output, all []Tested) error {
-	err := printResults(env.Out, o, "PolicyTests", map[string]any{"policies": all}, suitesOf(all), func() { printTestTable(env.Out, all) })
-	if err == nil && slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 }) {
-		err = command.Printed(command.ExitProblem)
-	}
-	return err
 }
 
 // printTestTable prints a line for each policy, and then what failed.
@@ -231,7 +225,7 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(exports))
 	}
 	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
-		request, _, refused := m.admit(m.request(exports[0], operation, nil))
+		request, _, refused := m.request(exports[0], operation, nil)
 		if refused != nil {
 			return nil, fmt.Errorf("%s: %w", path, refused)
 		}
