@@ -4,14 +4,51 @@
 package webhook
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/webhook/admit"
 )
+
+// handler answers one request.
+type handler func(ctx context.Context, req admission.Request) admit.Answer
+
+// writing answers requests that write an object, and allows any other. answer gets the object
+// and, if the request is an update, the one that it replaces, else nil. Unknown fields are
+// ignored: the fields that are read here are the same in all versions, and a label that
+// Kubernetes will refuse is no error yet.
+func writing[T any, P interface {
+	*T
+	metav1.Object
+}](answer func(ctx context.Context, req admission.Request, now, was P) admit.Answer) handler {
+	return func(ctx context.Context, req admission.Request) admit.Answer {
+		if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
+			return admit.Allow()
+		}
+		object := req.Kind.Kind + " " + strings.TrimPrefix(req.Namespace+"/"+req.Name, "/")
+		now, was := P(new(T)), P(nil)
+		if err := unmarshal(req.Object.Raw, now); err != nil {
+			return admit.Malformed(fmt.Sprintf("%s could not be read: %v. Remedy: compare it with the schema of %s/%s", object, err, req.Kind.Group, req.Kind.Version))
+		}
+		now.SetNamespace(req.Namespace) // what the API server authorized
+		if req.Operation == admissionv1.Update {
+			was = new(T)
+			if err := unmarshal(req.OldObject.Raw, was); err != nil {
+				return admit.Malformed(fmt.Sprintf("%s as it is stored could not be read: %v. Remedy: delete it and create it again", object, err))
+			}
+		}
+		return answer(ctx, req, now, was)
+	}
+}
 
 // unmarshal reads an object without its managedFields: they are most of it, and no
 // policy sees them.

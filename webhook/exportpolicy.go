@@ -20,13 +20,8 @@ import (
 // evaluated.
 //
 // The answer to one that is stored, or would be in a dry run, warns what it would do.
-func (w webhooks) validateExportPolicy(ctx context.Context, req admission.Request) admit.Answer {
-	now, was := &policyv1alpha1.ExportPolicy{}, &policyv1alpha1.ExportPolicy{}
-	updated, err := decode(req, now, was)
-	if err != nil {
-		return malformed(err)
-	}
-	if w.Policies == nil || passes(req, now) || updated && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
+func (w webhooks) validateExportPolicy(ctx context.Context, _ admission.Request, now, was *policyv1alpha1.ExportPolicy) admit.Answer {
+	if w.Policies == nil || now.DeletionTimestamp != nil || was != nil && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 		return admit.Allow()
 	}
 	would, err := w.Policies.Check(ctx, now)

@@ -5,9 +5,7 @@ package webhook
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -165,13 +163,10 @@ func elements(body []byte) int {
 // take waits for a slot. If there was none in time, it rejects the request, and says which slots
 // are taken and what keeps others from taking them.
 func (g *gate) take(w http.ResponseWriter, r *http.Request, slots chan struct{}) bool {
-	// Also while the process ends, which ends the context of the request.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), min(g.wait, budget(r)))
-	defer cancel()
 	select {
 	case slots <- struct{}{}:
 		return true
-	case <-ctx.Done():
+	case <-time.After(min(g.wait, budget(r))): // also while the process ends, which ends the context of the request
 	}
 	kind := "small requests (up to %d KiB and %d elements)"
 	if slots == g.large {
@@ -194,8 +189,8 @@ func (g *gate) isKnown(state *tls.ConnectionState) bool {
 		return false
 	}
 	certificate := state.VerifiedChains[0][0]
-	return slices.ContainsFunc(append([]string{certificate.Subject.CommonName}, certificate.DNSNames...), func(name string) bool {
-		return slices.Contains(g.names, name)
+	return slices.ContainsFunc(g.names, func(name string) bool {
+		return name == certificate.Subject.CommonName || slices.Contains(certificate.DNSNames, name)
 	})
 }
 
@@ -218,27 +213,17 @@ func (g *gate) reject(w http.ResponseWriter, code int, reason, format string, ar
 // authentication. The file is read for each connection, so that a CA can be replaced.
 // The error says why the file cannot be used now.
 func ClientCertificates(caFile string) (func(*tls.Config), error) {
-	if _, err := readCAs(caFile); err != nil {
-		return nil, err
-	}
-	return func(config *tls.Config) {
-		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			cas, err := readCAs(caFile)
-			if err != nil {
-				return nil, err
-			}
-			strict := config.Clone()
-			strict.GetConfigForClient = nil
-			strict.ClientAuth, strict.ClientCAs = tls.RequireAndVerifyClientCert, cas
-			return strict, nil
+	strict := func(config *tls.Config) (*tls.Config, error) {
+		cas, err := cert.NewPool(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the CA of the webhook's clients: %w; expected a PEM bundle of the CA that signed the API server's client certificate", err)
 		}
-	}, nil
-}
-
-func readCAs(file string) (*x509.CertPool, error) {
-	cas, err := cert.NewPool(file)
-	if err != nil {
-		return nil, fmt.Errorf("read the CA of the webhook's clients: %w; expected a PEM bundle of the CA that signed the API server's client certificate", err)
+		config = config.Clone()
+		config.ClientAuth, config.ClientCAs, config.GetConfigForClient = tls.RequireAndVerifyClientCert, cas, nil
+		return config, nil
 	}
-	return cas, nil
+	_, err := strict(&tls.Config{}) //nolint:gosec // it serves nobody
+	return func(config *tls.Config) {
+		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return strict(config) }
+	}, err
 }

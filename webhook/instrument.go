@@ -67,16 +67,15 @@ func logAnswer(log logr.Logger, req admission.Request, answer admit.Answer, outc
 // outcomeOf derives the outcome from the answer itself, so that the metric always
 // matches the answer.
 func outcomeOf(answer admit.Answer) string {
-	switch {
-	case answer.Allowed:
+	switch answer.Result.Code {
+	case http.StatusOK:
 		return decision.Allowed.String()
-	case answer.Result.Code == http.StatusForbidden:
+	case http.StatusForbidden:
 		return decision.Denied.String()
-	case answer.Result.Code == http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable:
 		return decision.NotEvaluated.String()
-	default:
-		return outcomeMalformed
 	}
+	return outcomeMalformed
 }
 
 // timeoutOf is how long the API server waits for the answer, which is in the query of

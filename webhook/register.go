@@ -14,12 +14,10 @@ import (
 	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/webhook/admit"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
@@ -76,7 +74,8 @@ type Options struct {
 // webhooks have the handlers of all requests.
 type webhooks struct {
 	Options
-	limiters *lru.Cache // of events, by export and by namespace
+	seconds  *prometheus.HistogramVec // of answers
+	limiters *lru.Cache               // of events, by export and by namespace
 }
 
 // Register adds the webhooks to the manager's webhook server.
@@ -95,20 +94,15 @@ func Handlers(opts Options) map[string]http.Handler {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	seconds, gate := newDuration(opts.Registerer), newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
-	all := webhooks{opts, lru.New(maxLimiters)}
+	all, gate := webhooks{opts, newDuration(opts.Registerer), lru.New(maxLimiters)}, newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
 	served := map[string]http.Handler{}
-	for path, handler := range map[string]func(context.Context, admission.Request) admit.Answer{
-		PathMutateServiceExport:   mutateServiceExport,
-		PathValidateServiceExport: all.validateServiceExport,
-		PathValidateService:       all.validateService,
-		PathValidateExportPolicy:  all.validateExportPolicy,
+	for path, handler := range map[string]handler{
+		PathMutateServiceExport:   writing(mutateServiceExport),
+		PathValidateServiceExport: writing(all.validateServiceExport),
+		PathValidateService:       writing(all.validateService),
+		PathValidateExportPolicy:  writing(all.validateExportPolicy),
 	} {
-		served[path] = gate.through((&server{
-			handler: handler, name: path[1:], seconds: seconds, clock: opts.Clock,
-			// What the line of an answer says of the request is added with the line.
-			log: opts.Logger.WithValues("webhook", path[1:]),
-		}).serve)
+		served[path] = gate.through(server{all, path[1:], handler, opts.Logger.WithValues("webhook", path[1:])}.serve)
 	}
 	return served
 }

@@ -11,12 +11,10 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/utils/clock"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -28,11 +26,10 @@ import (
 // only what the handlers read, which is a fifth of what there is: of the request no options
 // and no extra of the user, and of the objects what unmarshal reads.
 type server struct {
-	handler func(ctx context.Context, req admission.Request) admit.Answer
-	// name is that of the webhook in the histogram seconds, which clock measures for.
+	webhooks
+	// name is that of the webhook in metrics and in the log.
 	name    string
-	seconds *prometheus.HistogramVec
-	clock   clock.PassiveClock
+	handler handler
 	log     logr.Logger
 }
 
@@ -51,22 +48,26 @@ type review struct {
 // serve answers a request with that body. The handler has as long as the API server waits,
 // also if the process is to end meanwhile: the context of a request ends with that of the
 // manager, before the webhook server stops.
-func (s *server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
+	var answer admit.Answer
 	request, err := readReview(r, body)
 	if err != nil {
 		s.log.Error(err, "bad request")
-		s.write(w, admission.Errored(http.StatusBadRequest, err).AdmissionResponse)
-		return
+		answer = admit.Malformed(err.Error())
+	} else {
+		ctx, cancel := context.WithTimeout(logf.IntoContext(context.WithoutCancel(r.Context()), s.log), budget(r))
+		defer cancel()
+		answer = s.handle(ctx, request)
+		answer.UID = request.UID
 	}
-	ctx, cancel := context.WithTimeout(logf.IntoContext(context.WithoutCancel(r.Context()), s.log), budget(r))
-	defer cancel()
-	answer := s.handle(ctx, request)
-	answer.UID = request.UID
-	s.write(w, answer)
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: &answer}); err != nil {
+		s.log.Error(err, "write the answer")
+	}
 }
 
 // handle gives the answer, measures and logs it. A panic becomes a refusal.
-func (s *server) handle(ctx context.Context, request admission.Request) (answer admit.Answer) {
+func (s server) handle(ctx context.Context, request admission.Request) (answer admit.Answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			for _, handler := range utilruntime.PanicHandlers {
@@ -75,19 +76,12 @@ func (s *server) handle(ctx context.Context, request admission.Request) (answer 
 			answer = admission.Errored(http.StatusInternalServerError, fmt.Errorf("panic: %v [recovered]", p)).AdmissionResponse
 		}
 	}()
-	start := s.clock.Now()
+	start := s.Clock.Now()
 	answer = s.handler(ctx, request)
 	outcome := outcomeOf(answer)
-	s.seconds.WithLabelValues(s.name, outcome).Observe(s.clock.Since(start).Seconds())
+	s.seconds.WithLabelValues(s.name, outcome).Observe(s.Clock.Since(start).Seconds())
 	logAnswer(s.log, request, answer, outcome)
 	return answer
-}
-
-func (s *server) write(w http.ResponseWriter, answer admit.Answer) {
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(admissionv1.AdmissionReview{TypeMeta: reviewType, Response: &answer}); err != nil {
-		s.log.Error(err, "write the answer")
-	}
 }
 
 func readReview(r *http.Request, body []byte) (admission.Request, error) {

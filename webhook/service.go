@@ -21,20 +21,14 @@ import (
 
 // validateService has the policies review the export of a Service that becomes
 // ExternalName. Otherwise one could bypass them: export first, then change.
-func (w webhooks) validateService(ctx context.Context, req admission.Request) admit.Answer {
-	now, was := &corev1.Service{}, &corev1.Service{}
-	updated, err := decode(req, now, was)
-	if err != nil {
-		return malformed(err)
-	}
+func (w webhooks) validateService(ctx context.Context, req admission.Request, now, was *corev1.Service) admit.Answer {
 	// config/webhook sends no other requests here; any other is allowed.
-	if !updated || now.Spec.Type != corev1.ServiceTypeExternalName || was.Spec.Type == corev1.ServiceTypeExternalName {
+	if was == nil || now.Spec.Type != corev1.ServiceTypeExternalName || was.Spec.Type == corev1.ServiceTypeExternalName {
 		return admit.Allow()
 	}
 	subject := admit.Subject{Kind: decision.SubjectService, Key: client.ObjectKeyFromObject(now)}
 	export := &mcsv1beta1.ServiceExport{}
-	err = w.Live.Get(ctx, subject.Key, export)
-	switch {
+	switch err := w.Live.Get(ctx, subject.Key, export); {
 	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 		// Without the MCS API there are no exports either.
 		return admit.Allow()
@@ -44,10 +38,6 @@ func (w webhooks) validateService(ctx context.Context, req admission.Request) ad
 		return admit.Allow()
 	}
 	return w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
-		Operation: decision.Update,
-		Subject:   decision.SubjectService,
-		User:      user(req),
-		Export:    export,
-		Service:   now,
+		Operation: decision.Update, Subject: decision.SubjectService, User: user(req), Export: export, Service: now,
 	}))
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/comity-mcs/comity/policies/findings"
 	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Log keys.
@@ -47,9 +48,6 @@ const (
 	logReason = "reason"
 	logDigest = "digest"
 )
-
-// fieldOwner is Comity's in server-side apply, and its name in events.
-const fieldOwner = "comity"
 
 // Engine evaluates policies; engine.Engine and child.Client are some.
 type Engine interface {
@@ -92,7 +90,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Clock = clock.RealClock{}
 	}
 	r := &reconciler{
-		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(fieldOwner), Options: o, reported: map[string]int64{}, written: map[string]time.Time{},
+		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, reported: map[string]int64{}, written: map[string]time.Time{},
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("exportpolicy").
@@ -158,8 +156,18 @@ type reconciler struct {
 	reported map[string]int64
 	// written is when the status of each policy was last written, by name.
 	written map[string]time.Time
-	// reviewing is since when the exports are reviewed with the policies in use.
-	reviewing review
+	// reviewed is the digest of the policies with which the exports are reviewed since then.
+	reviewed string
+	since    time.Time
+	// again is when this run of Reconcile is to be repeated; 0 for after the next event.
+	again time.Duration
+}
+
+// repeatIn has Reconcile repeated after a time, if it is not earlier anyway.
+func (r *reconciler) repeatIn(wait time.Duration) {
+	if wait > 0 && (r.again == 0 || wait < r.again) {
+		r.again = wait
+	}
 }
 
 // Reconcile loads all policies, states which of them this replica enforces, reports what failed
@@ -174,33 +182,25 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	slices.SortFunc(list.Items, func(a, b v1alpha1.ExportPolicy) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	results, again := r.load(ctx, list.Items)
-	renew, unstated := r.state(ctx, results)
-	report, err := r.reportEvaluations(ctx, list.Items, results)
-	again = earlier(again, earlier(renew, report))
-	if slices.ContainsFunc(results, func(result engine.Result) bool { return isTemporary(result.Err) }) {
-		again = earlier(again, untriedInterval)
+	r.again = 0
+	results := r.load(ctx, list.Items)
+	seen := observed{problem: r.state(ctx, results)}
+	errs := []error{r.reportEvaluations(ctx, list.Items, results)}
+	if r.leads.Load() {
+		r.observe(ctx, &seen)
+		for i := range results {
+			errs = append(errs, r.report(ctx, &list.Items[i], results[i], seen))
+		}
 	}
-	if !r.leads.Load() {
-		return reconcile.Result{RequeueAfter: again}, errors.Join(err, unstated)
-	}
-	seen := r.observe(ctx, unstated)
-	again = earlier(again, seen.again)
-	errs := []error{err, seen.problem}
-	for i := range results {
-		wait, err := r.report(ctx, &list.Items[i], results[i], seen)
-		again = earlier(again, wait)
-		errs = append(errs, err)
-	}
-	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+	return reconcile.Result{RequeueAfter: r.again}, errors.Join(append(errs, seen.problem)...)
 }
 
 // isTemporary reports whether an error says nothing about a policy.
 func isTemporary(err error) bool { return apierrors.IsServiceUnavailable(err) }
 
-// load loads the policies with the exceptions that are in force now. It returns when to do so
-// again: when the next one ends, or after longestWait.
-func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) (results []engine.Result, again time.Duration) {
+// load loads the policies with the exceptions that are in force now. It is repeated when the next
+// one ends, or after longestWait.
+func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) []engine.Result {
 	now := r.Clock.Now()
 	policies := make([]engine.Policy, len(objects))
 	for i := range objects {
@@ -210,23 +210,26 @@ func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) 
 		}
 		for _, e := range objects[i].Spec.Exceptions {
 			if end, ok := engine.EndOf(e); ok && end.After(now) {
-				again = earlier(again, min(end.Sub(now), longestWait))
+				r.repeatIn(min(end.Sub(now), longestWait))
 			}
 		}
 	}
 	before := r.Engine.Digest()
-	results = r.Engine.Load(policies)
+	results := r.Engine.Load(policies)
 	if after := r.Engine.Digest(); after != before {
 		ctrl.LoggerFrom(ctx).Info("the policies in use changed", "policies", len(policies), logDigest, after)
 		r.Changed()
 	}
-	return results, again
+	if slices.ContainsFunc(results, func(result engine.Result) bool { return isTemporary(result.Err) }) {
+		r.repeatIn(untriedInterval)
+	}
+	return results
 }
 
-// state states which policies this replica enforces, and returns when to do so again.
-func (r *reconciler) state(ctx context.Context, results []engine.Result) (again time.Duration, _ error) {
+// state states which policies this replica enforces.
+func (r *reconciler) state(ctx context.Context, results []engine.Result) error {
 	if r.Replicas == nil {
-		return 0, nil
+		return nil
 	}
 	enforced := map[string]string{}
 	for _, result := range results {
@@ -234,17 +237,11 @@ func (r *reconciler) state(ctx context.Context, results []engine.Result) (again 
 			enforced[result.Name] = result.Digest
 		}
 	}
-	return r.Replicas.State(ctx, enforced)
+	renew, err := r.Replicas.State(ctx, enforced)
+	r.repeatIn(renew)
+	return err
 }
 
 // longestWait is how long the clock is not read at most: a machine that was suspended
 // must not prolong an exception by that time.
 const longestWait = time.Hour
-
-// earlier is the shorter wait; zero is none.
-func earlier(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
-}

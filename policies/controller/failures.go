@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,7 +22,7 @@ import (
 
 const (
 	// failuresOwner is Comity's in server-side apply where it reports failures and
-	// quarantines: it owns other fields of the status than fieldOwner, because every replica
+	// quarantines: it owns other fields of the status than model.FieldOwner, because every replica
 	// reports its own while the leader alone writes the rest.
 	failuresOwner = "comity-failures"
 	// reportInterval is how long failures are collected before they are reported.
@@ -30,29 +32,26 @@ const (
 )
 
 // reportEvaluations writes what every replica knows of its evaluations into the status of each
-// policy. It returns when to do so again: because another replica wrote in between, or a failure
-// is to be forgotten; zero for after the next failure.
-func (r *reconciler) reportEvaluations(ctx context.Context, policies []v1alpha1.ExportPolicy, results []engine.Result) (again time.Duration, _ error) {
+// policy. It is repeated if another replica wrote in between, and when a failure is to be
+// forgotten.
+func (r *reconciler) reportEvaluations(ctx context.Context, policies []v1alpha1.ExportPolicy, results []engine.Result) error {
 	failed := r.Engine.Failures()
-	for name, count := range r.reported {
-		if failed[name].Count < count { // another version was loaded, which counts from 0
-			delete(r.reported, name)
-		}
-	}
+	// Another version, if one was loaded, counts from 0.
+	maps.DeleteFunc(r.reported, func(name string, count int64) bool { return failed[name].Count < count })
 	var errs []error
 	for i := range policies {
 		policy := &policies[i]
 		switch err := r.reportEvaluation(ctx, policy, results[i], failed[policy.Name]); {
 		case isOutdated(err):
-			again = earlier(again, reportInterval)
+			r.repeatIn(reportInterval)
 		case err != nil:
 			errs = append(errs, err)
 		default:
 			r.reported[policy.Name] = failed[policy.Name].Count
-			again = earlier(again, max(r.forgottenIn(policy), 0))
+			r.repeatIn(r.forgottenIn(policy))
 		}
 	}
-	return again, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // reportEvaluation adds to the status of a policy what failed in this replica since it last did,
@@ -60,13 +59,13 @@ func (r *reconciler) reportEvaluations(ctx context.Context, policies []v1alpha1.
 // quarantine, so that every replica reads that before it loads it.
 func (r *reconciler) reportEvaluation(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, failure engine.Failure) error {
 	status := v1alpha1.ExportPolicyStatus{Quarantine: r.quarantine(policy, result)}
-	stored, was := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionEvaluated), policy.Status.Quarantine
+	stored := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.ConditionEvaluated)
 	added := failure.Count - r.reported[policy.Name]
 	isCurrent := stored != nil && stored.ObservedGeneration == policy.Generation && r.forgottenIn(policy) > 0
 	if isCurrent {
 		status.Conditions, status.Failures = []metav1.Condition{*stored}, policy.Status.Failures
 	}
-	if added == 0 && isCurrent == (stored != nil) && (was == nil) == (status.Quarantine == nil) && (was == nil || was.Digest == status.Quarantine.Digest) {
+	if added == 0 && isCurrent == (stored != nil) && equality.Semantic.DeepEqual(policy.Status.Quarantine, status.Quarantine) {
 		return nil
 	}
 	if added > 0 {

@@ -39,48 +39,37 @@ const (
 
 // observed is what the leader knows beside the policies.
 type observed struct {
-	// replicas are nil if they could not be read, or not completely; problem says why.
+	// replicas are nil if they could not be read, or not completely; problem says why. It may
+	// be that this replica could not state what it enforces.
 	replicas replicas.Statements
 	problem  error
 	// findings are nil if they are not complete: the stored ones stay.
 	findings *findings.Findings
-	// again is when to observe again.
-	again time.Duration
 }
 
-// review is since when exports are reviewed with policies.
-type review struct {
-	digest string
-	since  time.Time
-}
-
-// observe reads what the replicas state and what audits found. unstated is why this replica could
-// not state what it enforces; nil if it did.
-func (r *reconciler) observe(ctx context.Context, unstated error) (seen observed) {
-	seen.problem = unstated
-	if r.Replicas != nil && unstated == nil {
-		seen.again = countInterval
+// observe reads what the replicas state and what audits found.
+func (r *reconciler) observe(ctx context.Context, seen *observed) {
+	if r.Replicas != nil && seen.problem == nil {
+		r.repeatIn(countInterval)
 		seen.replicas, seen.problem = r.Replicas.Read(ctx)
 	}
 	if r.Findings == nil {
-		return seen
+		return
 	}
-	complete, err := r.reviewed(ctx)
-	switch {
+	switch complete, err := r.isReviewed(ctx); {
 	case err != nil:
 		ctrl.LoggerFrom(ctx).Error(err, "cannot list ServiceExports, so the violations of policies stay as they are")
-		seen.again = earlier(seen.again, countInterval)
+		r.repeatIn(countInterval)
 	case complete:
 		seen.findings = r.Findings
 	default:
-		seen.again = earlier(seen.again, findingsInterval)
+		r.repeatIn(findingsInterval)
 	}
-	return seen
 }
 
-// reviewed reports whether every export was reviewed with the policies in use, or enough
+// isReviewed reports whether every export was reviewed with the policies in use, or enough
 // time has passed for that.
-func (r *reconciler) reviewed(ctx context.Context) (bool, error) {
+func (r *reconciler) isReviewed(ctx context.Context) (bool, error) {
 	var exports mcsv1beta1.ServiceExportList
 	if err := r.client.List(ctx, &exports, client.UnsafeDisableDeepCopy); err != nil {
 		return false, err
@@ -92,14 +81,14 @@ func (r *reconciler) reviewed(ctx context.Context) (bool, error) {
 		}
 	}
 	now, digest := r.Clock.Now(), r.Engine.Digest()
-	if r.reviewing.digest != digest {
-		r.reviewing = review{digest, now}
+	if r.reviewed != digest {
+		r.reviewed, r.since = digest, now
 	}
-	return r.Findings.Retain(keys, digest) || now.Sub(r.reviewing.since) >= reviewPatience, nil
+	return r.Findings.Retain(keys, digest) || now.Sub(r.since) >= reviewPatience, nil
 }
 
 // inForce is the condition InForce; false if there is none. One that is stored stays as
-// it is while the replicas cannot be read.
+// it is while the replicas cannot be read. While a replica lags, it may change soon.
 func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) (metav1.Condition, bool) {
 	c := metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotCompiled}
 	stored := meta.FindStatusCondition(policy.Status.Conditions, c.Type)
@@ -115,19 +104,14 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 	total, lagging := len(seen.replicas), seen.replicas.Lagging(policy.Name, result.Digest)
 	enforcing := fmt.Sprintf("%d/%d replicas enforce the policy as it is stored", total-len(lagging), total)
 	switch {
-	case seen.replicas == nil:
+	case seen.replicas == nil: // Reconcile is repeated because of the problem
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown
 		c.Message = model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote)
 	case len(lagging) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+"."
 	default:
+		r.repeatIn(recountInterval)
 		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, decision.Some(lagging, maxLagging))
 	}
 	return c, true
-}
-
-// lags reports whether InForce may change soon.
-func lags(status v1alpha1.ExportPolicyStatus) bool {
-	c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionInForce)
-	return c != nil && (c.Reason == v1alpha1.ReasonReplicaLags || c.Reason == v1alpha1.ReasonReplicaUnknown)
 }

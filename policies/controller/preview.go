@@ -6,6 +6,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/comity-mcs/comity/policies/engine"
@@ -29,12 +30,12 @@ type Policies interface {
 type Checker struct {
 	policies Policies
 	source   preview.Source
-	running  chan struct{}
+	running  sync.Mutex
 }
 
 // NewChecker gives a Checker that compares with the policies in use.
 func NewChecker(policies Policies, source preview.Source) *Checker {
-	return &Checker{policies: policies, source: source, running: make(chan struct{}, 1)}
+	return &Checker{policies: policies, source: source}
 }
 
 // Check is what storing the policy would do, as warnings; none if nothing. They take at most
@@ -43,7 +44,7 @@ func NewChecker(policies Policies, source preview.Source) *Checker {
 //
 // The error is that of a policy that does not compile, in lines of file:row:column and message
 // as in the condition Compiled.
-func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) ([]string, error) {
+func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) (would []string, err error) {
 	change, err := c.policies.Change(ctx, engine.FromObject(policy, time.Now()))
 	if err != nil {
 		return nil, err
@@ -51,29 +52,22 @@ func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) ([]s
 	none := func(why any) ([]string, error) {
 		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: %v", policy.Name, why)}, nil
 	}
-	select {
-	case c.running <- struct{}{}:
-		defer func() { <-c.running }()
-	default:
+	if !c.running.TryLock() {
 		return none("another one is being made")
 	}
+	defer c.running.Unlock()
+	defer func() { // a panic must not refuse the policy
+		if r := recover(); r != nil {
+			would, err = none(fmt.Sprintf("it failed: %v", r))
+		}
+	}()
 	ctx, release := engine.ShareOf(ctx, 2)
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, maxPreview)
 	defer cancel()
-	report, err := c.run(ctx, change)
+	report, err := preview.Run(ctx, change, c.source)
 	if err != nil {
 		return none(err)
 	}
 	return report.Warnings(policy.Name), nil
-}
-
-// run never panics, which would refuse the policy.
-func (c *Checker) run(ctx context.Context, change preview.Change) (report preview.Report, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("it failed: %v", r)
-		}
-	}()
-	return preview.Run(ctx, change, c.source)
 }

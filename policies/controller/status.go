@@ -30,39 +30,35 @@ const maxMessage = 32768
 // maxOver is how many exceptions that are over a condition names.
 const maxOver = 5
 
-// report writes the status of a policy if it changed. It returns when to do so again,
-// because that is too early or a replica lags; zero for after the next event.
-func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) (time.Duration, error) {
+// report writes the status of a policy if it changed. It is repeated if that is too early.
+func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) error {
 	log := ctrl.LoggerFrom(ctx).WithValues(logPolicy, policy.Name)
 	now := r.Clock.Now()
 	status := r.status(policy, result, seen)
 	compiled := status.Conditions[0]
-	again := time.Duration(0)
-	if lags(status) {
-		again = recountInterval
-	}
 	urgent := !isStored(policy, compiled) || policy.Status.Digest != status.Digest
-	if !urgent {
-		if isReported(policy, status) {
-			return again, nil
-		}
-		if wait := r.StatusInterval - now.Sub(r.written[policy.Name]); wait > 0 && wait <= r.StatusInterval {
-			return earlier(wait, again), nil
-		}
+	wait := r.StatusInterval - now.Sub(r.written[policy.Name])
+	switch {
+	case urgent:
+	case isReported(policy, status):
+		return nil
+	case wait > 0 && wait <= r.StatusInterval:
+		r.repeatIn(wait)
+		return nil
 	}
-	switch err := r.apply(ctx, policy, status, fieldOwner); {
+	switch err := r.apply(ctx, policy, status, model.FieldOwner); {
 	case isOutdated(err):
 		log.V(1).Info("the policy changed meanwhile; waiting for its new version")
-		return 0, nil
+		return nil
 	case err != nil:
-		return 0, err
+		return err
 	}
 	r.written[policy.Name] = now
 	if urgent {
 		r.recordEvent(policy, compiled)
 		log.Info("policy status changed", logReason, compiled.Reason, logDigest, status.Digest)
 	}
-	return again, nil
+	return nil
 }
 
 // isStored reports whether a condition is stored as it should be.

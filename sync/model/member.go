@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/comity-mcs/comity/policies/decision"
 )
 
 // Member is a peer as this cluster knows it.
@@ -160,18 +162,19 @@ func ParseClusterID(s string) (ClusterID, error) {
 	return ClusterID(s), nil
 }
 
-// NamespacePresence says what is known of a namespace in another cluster.
-type NamespacePresence int
+// NamespacePresence says what is known of a namespace in another cluster, in the words of
+// policies.
+type NamespacePresence = decision.Presence
 
 // The zero value is invalid, so that a forgotten field is noticed.
 const (
 	// NamespaceUnknown: the cluster has not been read since this process started,
 	// or what it says of the namespace is not valid.
-	NamespaceUnknown NamespacePresence = iota + 1
+	NamespaceUnknown = decision.Unknown
 	// NamespacePresent: the cluster publishes a record of the namespace.
-	NamespacePresent
+	NamespacePresent = decision.Present
 	// NamespaceAbsent: the cluster was read and publishes no such record.
-	NamespaceAbsent
+	NamespaceAbsent = decision.Absent
 )
 
 // MemberNamespace is one namespace as one peer publishes it.

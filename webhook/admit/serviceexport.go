@@ -25,9 +25,10 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 }
 
 // Check refuses annotations by which the export would be published nowhere, or with no
-// port, and tiers that cannot be read. was is the metadata that an update replaces, nil for a creation: what this request
-// did not change is no reason to refuse it. service reads the Service of the export, nil if
-// there is none (yet); it is called only if the ports need it. unread is its error.
+// port, and tiers that cannot be read. was is the metadata that an update replaces, nil for a
+// creation: what this request did not change is no reason to refuse it. service reads the
+// Service of the export, nil if there is none (yet); it is called only if the ports need it.
+// unread is its error.
 func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
 	if changes(now, was, model.AnnotationExportToSelector) {
 		if _, err := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil); err != nil {
@@ -43,27 +44,18 @@ func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error))
 	if !changes(now, was, model.AnnotationExportPorts) {
 		return nil, nil
 	}
-	of, err := service()
-	if err != nil {
+	problem := ""
+	if selection, err := model.PortsOfExport(now); err != nil {
+		problem = err.Error()
+	} else if of, err := service(); err != nil {
 		return nil, fmt.Errorf("the ports of its Service could not be read: %w", err)
+	} else if of != nil {
+		problem = selection.Missing(types.NamespacedName{Namespace: now.Namespace, Name: now.Name}, of)
 	}
-	return checkPorts(now, of), nil
-}
-
-// checkPorts refuses an annotation comity.dev/export-ports that cannot be read, or that
-// names a port that service does not have.
-func checkPorts(now *metav1.ObjectMeta, service *corev1.Service) error {
-	selection, err := model.PortsOfExport(now)
-	if err != nil {
-		return fmt.Errorf("%w. Remedy: correct the list, or remove the annotation to export every port", err)
+	if problem != "" {
+		return fmt.Errorf("%s. Remedy: correct the list, or remove the annotation to export every port", problem), nil
 	}
-	if service == nil {
-		return nil
-	}
-	if missing := selection.Missing(types.NamespacedName{Namespace: now.Namespace, Name: now.Name}, service); missing != "" {
-		return fmt.Errorf("%s. Remedy: correct the list, or remove the annotation to export every port", missing)
-	}
-	return nil
+	return nil, nil
 }
 
 // changes reports whether a request writes an annotation.

@@ -52,16 +52,16 @@ type Forecaster struct {
 func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string {
 	key := client.ObjectKeyFromObject(export)
 	peers := decide.PeerViews(f.Peers.Read(key, false))
-	var others []model.Export
+	var exports []model.Export
 	for _, p := range peers {
 		if p.Known && !p.Synced {
 			return nil
 		}
 		if p.Export != nil {
-			others = append(others, *p.Export)
+			exports = append(exports, *p.Export)
 		}
 	}
-	if len(others) == 0 {
+	if len(exports) == 0 {
 		return nil
 	}
 	namespace, service, imported := &corev1.Namespace{}, &corev1.Service{}, &mcsv1beta1.ServiceImport{}
@@ -88,19 +88,16 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return nil
 	}
+	exports = merge.OldestFirst(append(exports, own))
 	decide.ReadList(&view)
 	found := decide.Import(view).Finding
 	if found.Import == nil || found.Freeze != nil { // what is missing decides
 		return nil
 	}
-	return warnings(own, inOrder(merge.OldestFirst(append(slices.Clone(others), own)), found.Import), found)
-}
-
-// inOrder are the exports of which an import consists, the deciding one first.
-func inOrder(exports []model.Export, resolved *model.Import) (ordered []model.Export) {
-	for _, c := range resolved.Constituents {
+	var ordered []model.Export // those of which the import consists, the deciding one first
+	for _, c := range found.Import.Constituents {
 		at := slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == c.Cluster })
 		ordered = append(ordered, exports[at])
 	}
-	return ordered
+	return warnings(own, ordered, found)
 }

@@ -113,12 +113,8 @@ func describePeers(members []model.Member, namespaces []model.MemberNamespace) m
 		if !known {
 			continue // The peer was removed or added between the two calls.
 		}
-		peer.Namespace = decision.PeerNamespace{Presence: presences[ns.Presence], Labels: ns.Labels}
+		peer.Namespace = decision.PeerNamespace{Presence: ns.Presence, Labels: ns.Labels}
 		peers[string(ns.Cluster)] = peer
 	}
 	return peers
-}
-
-var presences = map[model.NamespacePresence]decision.Presence{
-	model.NamespaceUnknown: decision.Unknown, model.NamespacePresent: decision.Present, model.NamespaceAbsent: decision.Absent,
 }
