@@ -37,12 +37,6 @@ const (
 	auditProblem = "problem"
 )
 
-// Reasons of events: those of the condition Admitted.
-const (
-	reasonDenied       = "PolicyDenied"
-	reasonNotEvaluated = "NotEvaluated"
-)
-
 const (
 	// eventInterval is the least time between two events on one export.
 	eventInterval = time.Minute
@@ -66,9 +60,9 @@ func (w webhooks) conclude(req admission.Request, subject admit.Subject, verdict
 	if ptr.Deref(req.DryRun, false) || w.Recorder == nil || subject.Key.Name == "" || !w.allows(subject.Key) {
 		return answer
 	}
-	reason := reasonNotEvaluated
+	reason := model.ReasonNotEvaluated // as of the condition Admitted
 	if verdict.Outcome == decision.Denied {
-		reason = reasonDenied
+		reason = model.ReasonPolicyDenied
 	}
 	// The export may not exist, so it has no UID.
 	regarding := &corev1.ObjectReference{

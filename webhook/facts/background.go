@@ -45,15 +45,14 @@ func InBackground(ctx context.Context, evaluate func() decision.Verdict) decisio
 	if time.Since(time.Unix(0, requested.Load())) > requestsAfter {
 		return evaluate()
 	}
-	slots, wait := background, time.NewTimer(backgroundWait)
-	defer wait.Stop()
+	slots := background
 	select {
 	case slots <- struct{}{}:
 		begun := time.Now()
 		defer func() {
 			time.AfterFunc(min(pauseFactor*time.Since(begun), pauseMost), func() { <-slots })
 		}()
-	case <-wait.C:
+	case <-time.After(backgroundWait):
 	case <-ctx.Done():
 		return decision.Verdict{Outcome: decision.NotEvaluated, Problem: fmt.Sprintf("other evaluations did not end in time: %v", ctx.Err())}
 	}

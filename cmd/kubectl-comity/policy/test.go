@@ -119,7 +119,7 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 	if out.Passed+out.Failed == 0 {
 		out.Problems = append(out.Problems, "it has no tests; expected rules test_... in files *_test.rego")
 	}
-	if c := report.Coverage; c != nil && c.Percent < threshold {
+	if c := report.Coverage; c.Percent < threshold {
 		out.Problems = append(out.Problems, fmt.Sprintf("its tests cover %.1f %% of the lines; expected at least %g %%; lines not covered: %s",
 			c.Percent, threshold, strings.Join(c.Missing, ", ")))
 	}
@@ -130,11 +130,7 @@ func testedOf(policy source.Policy, report authoring.Report, threshold float64) 
 func printTestTable(out io.Writer, all []Tested) {
 	table := command.NewTable(out, "POLICY", "PASSED", "FAILED", "COVERAGE", "NOT COVERED")
 	for _, t := range all {
-		percent, missing := "", ""
-		if t.Coverage != nil {
-			percent, missing = fmt.Sprintf("%.1f%%", t.Coverage.Percent), strings.Join(t.Coverage.Missing, ",")
-		}
-		table.Row(t.Policy, t.Passed, t.Failed, percent, missing)
+		table.Row(t.Policy, t.Passed, t.Failed, fmt.Sprintf("%.1f%%", t.Coverage.Percent), strings.Join(t.Coverage.Missing, ","))
 	}
 	table.Flush()
 	for _, t := range all {
