@@ -36,6 +36,12 @@ const (
 	// 160 MiB in all. Large ones cannot take the slots of small ones, which are all that
 	// users of a cluster send usually.
 	smallSlots, largeSlots = 64, 3
+	// defaultTimeout holds when the API server does not say how long it waits;
+	// it is timeoutSeconds in config/webhook.
+	defaultTimeout = 3 * time.Second
+	// maxTimeout is the longest timeoutSeconds that the API server accepts. Everybody
+	// who reaches the port can write a longer one into the URL.
+	maxTimeout = 30 * time.Second
 	// maxWait is how long a request waits for a slot, unread. The API server waits 3 s.
 	maxWait = time.Second
 	// maxRead is how long a request that has a slot may take to arrive. The API server
@@ -158,6 +164,23 @@ func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 // count too, because annotations hold lists.
 func elements(body []byte) int {
 	return bytes.Count(body, []byte(",")) + bytes.Count(body, []byte("{")) + bytes.Count(body, []byte("["))
+}
+
+// timeoutOf is how long the API server waits for the answer, which is in the query of
+// the URL ("?timeout=3s").
+func timeoutOf(r *http.Request) time.Duration {
+	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
+	if err != nil || timeout <= 0 {
+		return defaultTimeout
+	}
+	return min(timeout, maxTimeout)
+}
+
+// budget is how long a handler may take. A third of the API server's timeout is kept for
+// sending the answer, also of many requests at once to a process that gets little CPU time:
+// an answer names the cause, and a timeout does not.
+func budget(r *http.Request) time.Duration {
+	return timeoutOf(r) * 2 / 3
 }
 
 // take waits for a slot. If there was none in time, it rejects the request, and says which slots

@@ -11,10 +11,13 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/utils/ptr"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -84,21 +87,74 @@ func (s server) handle(ctx context.Context, request admission.Request) (answer a
 	return answer
 }
 
-func readReview(r *http.Request, body []byte) (admission.Request, error) {
+// newDuration makes and registers the histogram of answer times. Its buckets
+// are fine enough to distinguish 8 ms from 12 ms; those of controller-runtime are a
+// factor of ten apart.
+func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
+	return promauto.With(reg).NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "comity_webhook_duration_seconds",
+		Help:    "Time from an admission request to its answer, by webhook and outcome (Allowed, Denied, NotEvaluated, Malformed).",
+		Buckets: []float64{.001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .1, .2, .5, 1, 2, 3, 5, 10},
+	}, []string{"webhook", "outcome"})
+}
+
+// logAnswer writes one line for a refusal: who asked for what, and which policies of
+// which set refuse it. It has no content of objects, and so neither the message, which
+// the user has got.
+func logAnswer(log logr.Logger, req admission.Request, answer admit.Answer, outcome string) {
+	text := "refused"
+	if answer.Allowed {
+		log, text = log.V(1), "answered"
+		if !log.Enabled() {
+			return
+		}
+	}
+	values := []any{
+		"outcome", outcome, "operation", req.Operation, "kind", req.Kind.Kind, "namespace", req.Namespace, "name", req.Name,
+		"user", req.UserInfo.Username, "dryRun", ptr.Deref(req.DryRun, false), "requestID", req.UID,
+	}
+	for _, key := range []string{auditPolicies, auditReasons, auditDigest, auditProblem} {
+		if value, has := answer.AuditAnnotations[key]; has {
+			values = append(values, key, value)
+		}
+	}
+	log.Info(text, values...)
+}
+
+// outcomeMalformed is the fourth value of the metric's label outcome, beside
+// the outcomes of a verdict: the object could not be read or contradicts itself.
+const outcomeMalformed = "Malformed"
+
+// outcomeOf derives the outcome from the answer itself, so that the metric always
+// matches the answer.
+func outcomeOf(answer admit.Answer) string {
+	switch answer.Result.Code {
+	case http.StatusOK:
+		return decision.Allowed.String()
+	case http.StatusForbidden:
+		return decision.Denied.String()
+	case http.StatusServiceUnavailable:
+		return decision.NotEvaluated.String()
+	}
+	return outcomeMalformed
+}
+
+func readReview(r *http.Request, body []byte) (request admission.Request, _ error) {
 	if given := r.Header.Get("Content-Type"); given != "application/json" {
-		return admission.Request{}, fmt.Errorf("contentType=%s, expected application/json", given)
+		return request, fmt.Errorf("contentType=%s, expected application/json", given)
 	}
 	var given review
 	if err := json.Unmarshal(body, &given); err != nil {
-		return admission.Request{}, fmt.Errorf("decode the AdmissionReview: %w", err)
-	}
-	if given.TypeMeta != reviewType || given.Request == nil {
-		return admission.Request{}, errors.New("expected an AdmissionReview of admission.k8s.io/v1 with a request")
+		return request, fmt.Errorf("decode the AdmissionReview: %w", err)
 	}
 	in := given.Request
-	if len(in.UID) > maxUID {
-		return admission.Request{}, fmt.Errorf("request.uid of the AdmissionReview has %d bytes, expected at most %d", len(in.UID), maxUID)
+	switch {
+	case given.TypeMeta != reviewType || in == nil:
+		return request, errors.New("expected an AdmissionReview of admission.k8s.io/v1 with a request")
+	case len(in.UID) > maxUID:
+		return request, fmt.Errorf("request.uid of the AdmissionReview has %d bytes, expected at most %d", len(in.UID), maxUID)
 	}
-	in.AdmissionRequest.UserInfo = authenticationv1.UserInfo{Username: in.UserInfo.Username, Groups: in.UserInfo.Groups}
-	return admission.Request{AdmissionRequest: in.AdmissionRequest}, nil
+	request.AdmissionRequest = in.AdmissionRequest
+	request.UserInfo = authenticationv1.UserInfo{Username: in.UserInfo.Username, Groups: in.UserInfo.Groups}
+	return request, nil
 }

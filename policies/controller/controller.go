@@ -156,7 +156,7 @@ type reconciler struct {
 	reported map[string]int64
 	// written is when the status of each policy was last written, by name.
 	written map[string]time.Time
-	// reviewed is the digest of the policies with which the exports are reviewed since then.
+	// reviewed is the digest of the policies with which exports are reviewed, and since when.
 	reviewed string
 	since    time.Time
 	// again is when this run of Reconcile is to be repeated; 0 for after the next event.

@@ -101,13 +101,16 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 	now := r.Clock.Now()
 	status := r.status(policy, result, seen)
 	compiled := status.Conditions[0]
-	urgent := !isStored(policy, compiled) || policy.Status.Digest != status.Digest
-	wait := r.StatusInterval - now.Sub(r.written[policy.Name])
-	switch {
-	case urgent:
-	case isReported(policy, status):
+	isDue := func(c metav1.Condition) bool {
+		stored := meta.FindStatusCondition(policy.Status.Conditions, c.Type)
+		return stored == nil || !equality.Semantic.DeepEqual(*stored, c)
+	}
+	urgent := isDue(compiled) || policy.Status.Digest != status.Digest
+	if !urgent && !slices.ContainsFunc(status.Conditions, isDue) && policy.Status.ObservedGeneration == status.ObservedGeneration &&
+		equality.Semantic.DeepEqual(policy.Status.Matched, status.Matched) && equality.Semantic.DeepEqual(policy.Status.Violations, status.Violations) {
 		return nil
-	case wait > 0 && wait <= r.StatusInterval:
+	}
+	if wait := r.StatusInterval - now.Sub(r.written[policy.Name]); !urgent && wait > 0 && wait <= r.StatusInterval {
 		r.repeatIn(wait)
 		return nil
 	}
@@ -124,21 +127,6 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 		log.Info("policy status changed", logReason, compiled.Reason, logDigest, status.Digest)
 	}
 	return nil
-}
-
-// isStored reports whether a condition is stored as it should be.
-func isStored(policy *v1alpha1.ExportPolicy, wanted metav1.Condition) bool {
-	stored := meta.FindStatusCondition(policy.Status.Conditions, wanted.Type)
-	return stored != nil && equality.Semantic.DeepEqual(*stored, wanted)
-}
-
-// isReported reports whether what the leader writes is stored as it should be.
-func isReported(policy *v1alpha1.ExportPolicy, wanted v1alpha1.ExportPolicyStatus) bool {
-	isDue := func(condition metav1.Condition) bool { return !isStored(policy, condition) }
-	return !slices.ContainsFunc(wanted.Conditions, isDue) &&
-		policy.Status.ObservedGeneration == wanted.ObservedGeneration &&
-		equality.Semantic.DeepEqual(policy.Status.Matched, wanted.Matched) &&
-		equality.Semantic.DeepEqual(policy.Status.Violations, wanted.Violations)
 }
 
 // apply applies the fields of the status that owner has. The status belongs to

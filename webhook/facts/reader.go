@@ -86,11 +86,6 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		Cluster:    string(r.Cluster),
 		Peers:      view.peers,
 	}
-	live := r.Live
-	if in.Operation == decision.Audit {
-		live = nil
-	}
-
 	// Where it is not known whether the export is published, an audit fails, because a
 	// policy might withdraw what is published; a request is answered as if it were not,
 	// which spares nothing: it must not depend on the hub.
@@ -105,7 +100,7 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	}
 
 	namespace := &corev1.Namespace{}
-	err := get(ctx, r.Client, live, types.NamespacedName{Name: req.Export.Namespace}, namespace)
+	err := r.get(ctx, in.Operation, types.NamespacedName{Name: req.Export.Namespace}, namespace)
 	if err != nil {
 		return decision.Input{}, fmt.Errorf("read Namespace %s: %w", req.Export.Namespace, err)
 	}
@@ -115,7 +110,7 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	namespace.TypeMeta = namespaceType
 	in.Namespace = namespace
 	in.NamespaceScope = inputScope(model.ScopeOfNamespace(namespace))
-	if in.Service, err = r.service(ctx, live, req); err != nil {
+	if in.Service, err = r.service(ctx, in.Operation, req); err != nil {
 		return decision.Input{}, err
 	}
 	describe(&in, req.Export, view)
@@ -129,11 +124,11 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 }
 
 // service is the Service of the request, or else the stored one; nil if there is none.
-func (r Reader) service(ctx context.Context, live client.Reader, req Request) (*corev1.Service, error) {
+func (r Reader) service(ctx context.Context, operation decision.Operation, req Request) (*corev1.Service, error) {
 	service, key := corev1.Service{}, client.ObjectKeyFromObject(req.Export)
 	if req.Service != nil {
 		service = *req.Service
-	} else if err := get(ctx, r.Client, live, key, &service); err != nil {
+	} else if err := r.get(ctx, operation, key, &service); err != nil {
 		return nil, fmt.Errorf("read Service %s: %w", key, err)
 	} else if service.Name == "" {
 		return nil, nil //nolint:nilnil // An export may come before its Service.
@@ -180,13 +175,13 @@ func inputExport(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	return &out
 }
 
-// get reads from first and, if the object does not exist there, from second unless
-// that is nil. If it does not exist at all, into stays without a name. What the object points
-// to may be shared with a cache, and is not to be changed.
-func get(ctx context.Context, first, second client.Reader, key types.NamespacedName, into client.Object) error {
-	err := first.Get(ctx, key, into, withoutCopy)
-	if apierrors.IsNotFound(err) && second != nil {
-		err = second.Get(ctx, key, into)
+// get reads from Client and, if the object does not exist there, from Live, unless that is
+// nil or the operation is an audit. If it does not exist at all, into stays without a name. What
+// the object points to may be shared with a cache, and is not to be changed.
+func (r Reader) get(ctx context.Context, operation decision.Operation, key types.NamespacedName, into client.Object) error {
+	err := r.Client.Get(ctx, key, into, withoutCopy)
+	if apierrors.IsNotFound(err) && r.Live != nil && operation != decision.Audit {
+		err = r.Live.Get(ctx, key, into)
 	}
 	return client.IgnoreNotFound(err)
 }

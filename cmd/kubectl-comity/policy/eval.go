@@ -202,7 +202,7 @@ func (v Verdict) lines() (lines []string) {
 }
 
 func junitOf(verdicts []Verdict) suite {
-	out := suite{Name: "policies"}
+	out := suite{Name: "policies", Tests: len(verdicts)}
 	for _, v := range verdicts {
 		c := tcase{Class: v.kind, Name: v.title, File: v.place}
 		text := strings.Join(v.lines(), "\n")
@@ -211,10 +211,12 @@ func junitOf(verdicts []Verdict) suite {
 			c.Output = text
 		case decision.Denied.String():
 			c.Failure = newDetail(text)
+			out.Failures++
 		default:
 			c.Error = newDetail(text)
+			out.Errors++
 		}
-		out.add(c)
+		out.Cases = append(out.Cases, c)
 	}
 	return out
 }

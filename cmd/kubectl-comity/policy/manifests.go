@@ -122,7 +122,7 @@ func (m *manifests) add(path string, document source.Document) (known bool, err 
 		return true, m.keep(document, &corev1.Namespace{})
 	case corev1.SchemeGroupVersion.WithKind("Service"):
 		return true, m.keep(document, &corev1.Service{})
-	case schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind(mcsv1beta1.ServiceExportKindName), schema.GroupVersion(mcsv1alpha1.GroupVersion).WithKind(mcsv1beta1.ServiceExportKindName):
+	case mcsv1beta1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceExportKindName), mcsv1alpha1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceExportKindName):
 		return true, m.keep(document, &mcsv1beta1.ServiceExport{}) // either version has the same fields
 	}
 	switch document.Kind {

@@ -57,20 +57,6 @@ func exitCode(incomplete, problem bool) error {
 	return nil
 }
 
-// add counts a case and keeps it.
-func (s *suite) add(c tcase) {
-	s.Tests++
-	switch {
-	case c.Error != nil:
-		s.Errors++
-	case c.Failure != nil:
-		s.Failures++
-	case c.Skipped != nil:
-		s.Skipped++
-	}
-	s.Cases = append(s.Cases, c)
-}
-
 // printResults prints suites if o is JUnit XML, and v or what is for people otherwise.
 func printResults(out io.Writer, o command.Output, kind string, v any, suites []suite, people func()) error {
 	if o.Format != formatJUnit {

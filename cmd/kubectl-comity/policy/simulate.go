@@ -60,7 +60,20 @@ func newSimulate(env *command.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return runSimulate(ctx, env, output, targets, attempts)
+		result, incomplete := simulation{}, false
+		for _, target := range targets {
+			cluster, err := simulateIn(ctx, target, attempts)
+			if err != nil {
+				return target.Errorf("%w", err)
+			}
+			result.Clusters = append(result.Clusters, cluster)
+			for _, lines := range cluster.Warnings {
+				result.Changes = result.Changes || slices.ContainsFunc(lines, preview.IsChange)
+				incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)
+			}
+		}
+		err = output.Print(env.Out, "PolicySimulation", result, func() { result.print(env) })
+		return cmp.Or(err, exitCode(incomplete, result.Changes))
 	}
 	cmd := env.Command("simulate [CONTEXT...]", "Show what policies would do in clusters as they are now", simulateLong, example, run)
 	output.AddFlags(cmd)
@@ -100,28 +113,13 @@ func readAttempts(paths, without []string) (attempts []*v1alpha1.ExportPolicy, e
 	return attempts, nil
 }
 
-func runSimulate(ctx context.Context, env *command.Env, output command.Output, targets []*command.Target, attempts []*v1alpha1.ExportPolicy) error {
-	result, incomplete := simulation{}, false
-	for _, target := range targets {
-		cluster, err := simulateIn(ctx, target, attempts)
-		if err != nil {
-			return target.Errorf("%w", err)
-		}
-		result.Clusters = append(result.Clusters, cluster)
-		for _, lines := range cluster.Warnings {
-			result.Changes = result.Changes || slices.ContainsFunc(lines, preview.IsChange)
-			incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)
+func (s simulation) print(env *command.Env) {
+	for _, cluster := range s.Clusters {
+		env.Printf("context %s:\n", cluster.Context)
+		for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
+			env.Printf("  %s\n", cmp.Or(strings.Join(cluster.Warnings[name], "\n  "), "["+name+"] nothing would change"))
 		}
 	}
-	err := output.Print(env.Out, "PolicySimulation", result, func() {
-		for _, cluster := range result.Clusters {
-			env.Printf("context %s:\n", cluster.Context)
-			for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
-				env.Printf("  %s\n", cmp.Or(strings.Join(cluster.Warnings[name], "\n  "), "["+name+"] nothing would change"))
-			}
-		}
-	})
-	return cmp.Or(err, exitCode(incomplete, result.Changes))
 }
 
 // simulateIn makes the attempts in one cluster.

@@ -153,7 +153,7 @@ func printTestTable(out io.Writer, all []Tested) {
 
 func suitesOf(all []Tested) (suites []suite) {
 	for _, t := range all {
-		s := suite{Name: t.Policy}
+		s := suite{Name: t.Policy, Tests: len(t.Tests) + len(t.Problems), Failures: t.Failed + len(t.Problems), Skipped: t.Skipped}
 		for _, r := range t.Tests {
 			file, _, _ := strings.Cut(r.Place, ":")
 			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: fmt.Sprintf("%.3f", r.Duration.Seconds()), Output: r.Printed}
@@ -163,10 +163,10 @@ func suitesOf(all []Tested) (suites []suite) {
 			case !r.Passed:
 				c.Failure = newDetail(r.Place + ": " + r.Message)
 			}
-			s.add(c)
+			s.Cases = append(s.Cases, c)
 		}
 		for _, problem := range t.Problems {
-			s.add(tcase{Class: t.Policy, Name: "policy", File: t.Path, Failure: newDetail(problem)})
+			s.Cases = append(s.Cases, tcase{Class: t.Policy, Name: "policy", File: t.Path, Failure: newDetail(problem)})
 		}
 		suites = append(suites, s)
 	}
