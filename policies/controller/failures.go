@@ -82,16 +82,17 @@ func (r *reconciler) reportEvaluation(ctx context.Context, policy *v1alpha1.Expo
 
 // addFailures adds to a status, which has what is shown of earlier ones, those of this replica.
 func (r *reconciler) addFailures(status *v1alpha1.ExportPolicyStatus, policy *v1alpha1.ExportPolicy, last engine.Failure, count int64) {
-	condition := metav1.Condition{Type: v1alpha1.ConditionEvaluated, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonEvaluationFailed}
-	r.stamp(policy, &condition)
 	if status.Failures != nil {
 		count += status.Failures.Count
 	}
+	reason := v1alpha1.ReasonEvaluationFailed
 	if engine.IsExhausted(last.Message) {
-		condition.Reason = v1alpha1.ReasonResourceExhausted
+		reason = v1alpha1.ReasonResourceExhausted
 	}
-	condition.Message = model.Bound(fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, last.Object, last.Operation, last.Message), maxMessage)
-	status.Conditions = []metav1.Condition{condition}
+	message := fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, last.Object, last.Operation, last.Message)
+	c := condition(v1alpha1.ConditionEvaluated, metav1.ConditionFalse, reason, model.Bound(message, maxMessage))
+	r.stamp(policy, &c)
+	status.Conditions = []metav1.Condition{c}
 	status.Failures = &v1alpha1.Failures{Count: count, LastObject: last.Object, LastOperation: string(last.Operation), LastTime: r.now()}
 }
 

@@ -149,8 +149,8 @@ func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result,
 	status := v1alpha1.ExportPolicyStatus{
 		ObservedGeneration: policy.Generation, Conditions: []metav1.Condition{r.compiled(policy, result)}, Digest: result.Digest,
 	}
-	if inForce, known := r.inForce(policy, result, seen); known {
-		status.Conditions = append(status.Conditions, inForce)
+	if r.Replicas != nil {
+		status.Conditions = append(status.Conditions, r.inForce(policy, result, seen))
 	}
 	status.Conditions = append(status.Conditions, ready(policy, status.Conditions, isTemporary(result.Err))...)
 	for i := range status.Conditions {
@@ -177,13 +177,15 @@ func (r *reconciler) stamp(policy *v1alpha1.ExportPolicy, c *metav1.Condition) {
 // now is the time as the API server stores it, or no comparison with what is stored would be equal.
 func (r *reconciler) now() metav1.Time { return metav1.NewTime(r.Clock.Now()).Rfc3339Copy() }
 
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
 // compiled is the condition Compiled. It names the exceptions that are over.
 func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Result) metav1.Condition {
+	const kind = v1alpha1.ConditionCompiled
 	if result.Err == nil {
-		return metav1.Condition{
-			Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCompiled,
-			Message: "The policy is in use." + over(policy.Spec.Exceptions, r.Clock.Now()),
-		}
+		return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonCompiled, "The policy is in use."+over(policy.Spec.Exceptions, r.Clock.Now()))
 	}
 	used := "It is not in use."
 	switch e := policy.Spec.Enforcement; {
@@ -197,39 +199,31 @@ func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Resul
 	if result.Quarantine != "" {
 		reason = v1alpha1.ReasonResourceExhausted
 	}
-	return metav1.Condition{
-		Type: v1alpha1.ConditionCompiled, Status: metav1.ConditionFalse, Reason: reason,
-		Message: model.Bound(result.Err.Error(), maxMessage-len(used)-1) + "\n" + used,
-	}
+	return condition(kind, metav1.ConditionFalse, reason, model.Bound(result.Err.Error(), maxMessage-len(used)-1)+"\n"+used)
 }
 
-// inForce is the condition InForce; false if there is none. One that is stored stays as
-// it is while the replicas cannot be read. While a replica lags, it may change soon.
-func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) (metav1.Condition, bool) {
-	c := metav1.Condition{Type: v1alpha1.ConditionInForce, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotCompiled}
-	stored := meta.FindStatusCondition(policy.Status.Conditions, c.Type)
+// inForce is the condition InForce. One that is stored stays as it is while the replicas cannot
+// be read. While a replica lags, it may change soon.
+func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) metav1.Condition {
+	const kind = v1alpha1.ConditionInForce
+	stored := meta.FindStatusCondition(policy.Status.Conditions, kind)
 	switch {
-	case r.Replicas == nil:
-		return c, false
 	case result.Err != nil:
-		c.Message = "The policy is not in use; see the condition Compiled."
-		return c, true
+		return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonNotCompiled, "The policy is not in use; see the condition Compiled.")
 	case seen.replicas == nil && stored != nil:
-		return *stored, true
+		return *stored
+	case seen.replicas == nil: // Reconcile is repeated because of the problem
+		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown,
+			model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote))
 	}
 	total, lagging := len(seen.replicas), seen.replicas.Lagging(policy.Name, result.Digest)
 	enforcing := fmt.Sprintf("%d/%d replicas enforce the policy as it is stored", total-len(lagging), total)
-	switch {
-	case seen.replicas == nil: // Reconcile is repeated because of the problem
-		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown
-		c.Message = model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote)
-	case len(lagging) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+"."
-	default:
-		r.repeatIn(recountInterval)
-		c.Reason, c.Message = v1alpha1.ReasonReplicaLags, fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, decision.Some(lagging, maxLagging))
+	if len(lagging) == 0 {
+		return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+".")
 	}
-	return c, true
+	r.repeatIn(recountInterval)
+	return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonReplicaLags,
+		fmt.Sprintf("%s; %s: not yet, see its log if that stays.", enforcing, decision.Some(lagging, maxLagging)))
 }
 
 // over says which exceptions are over, in a sentence after others; empty if none is.
@@ -268,18 +262,18 @@ func ready(policy *v1alpha1.ExportPolicy, of []metav1.Condition, forNow bool) []
 	}
 	// InForce stays as it was stored while the replicas cannot be read.
 	if stored := from.ObservedGeneration; stored != 0 && stored != policy.Generation {
-		from = metav1.Condition{Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonReplicaUnknown, Message: "It is not known yet what the replicas enforce."}
+		from = condition("", metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown, "It is not known yet what the replicas enforce.")
 	}
-	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: from.Status, Reason: from.Reason, Message: model.Bound(from.Message, model.MaxEventNote)}
+	message := model.Bound(from.Message, model.MaxEventNote)
+	c := condition(v1alpha1.ConditionReady, from.Status, from.Reason, message)
 	if c.Status == metav1.ConditionTrue {
 		return []metav1.Condition{c}
 	}
-	beside := c
-	beside.Type, beside.Status = v1alpha1.ConditionReconciling, metav1.ConditionTrue
+	beside := v1alpha1.ConditionReconciling
 	if of[0].Status == metav1.ConditionFalse && !forNow {
-		beside.Type = v1alpha1.ConditionStalled
+		beside = v1alpha1.ConditionStalled
 	}
-	return []metav1.Condition{c, beside}
+	return []metav1.Condition{c, condition(beside, metav1.ConditionTrue, from.Reason, message)}
 }
 
 // recordEvent records an event if the condition changed its status.

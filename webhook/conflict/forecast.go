@@ -4,8 +4,12 @@
 package conflict
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,4 +104,149 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 		ordered = append(ordered, exports[at])
 	}
 	return warnings(own, ordered, found)
+}
+
+// maxWarning bounds one warning, in bytes: the API server cuts the warnings of a request
+// that have more than 4,096 characters together.
+const maxWarning = 900
+
+// maxNamed is how many clusters a warning names of those that serve a port, and of the others.
+const maxNamed = 5
+
+// warnings are those on one export among those of which its import would consist, in
+// their order.
+func warnings(own model.Export, ordered []model.Export, found decide.ImportFinding) []string {
+	concerned := reasonsOf(ordered, own.Cluster)
+	var out []string
+	for _, c := range found.Conflicts {
+		opponent, is := concerned[c.Reason]
+		if !is {
+			continue // only others disagree
+		}
+		field, traffic := effectOf(c.Reason, found)
+		text := fmt.Sprintf("conflict of %s with cluster %s: %s %s Until they agree, %s. The export is stored all the same.",
+			field, opponent.Cluster, c.Message, precedence(ordered[0], own, opponent), traffic)
+		out = append(out, model.OneLine(text, maxWarning))
+	}
+	return out
+}
+
+// reasonsOf are the reasons for which the export of self disagrees with the deciding one
+// or, if it decides itself, with others; and with which, the oldest. Where it agrees
+// with the deciding export, its properties are used, and others have the conflict.
+func reasonsOf(ordered []model.Export, self model.ClusterID) map[mcsv1beta1.ServiceExportConditionReason]model.Export {
+	at := slices.IndexFunc(ordered, func(e model.Export) bool { return e.Cluster == self })
+	if at < 0 {
+		return nil // it does not contribute
+	}
+	opponents := ordered[:1]
+	if at == 0 {
+		opponents = ordered[1:]
+	}
+	found := map[mcsv1beta1.ServiceExportConditionReason]model.Export{}
+	for _, other := range slices.Backward(opponents) {
+		pair := []model.Export{other, ordered[at]}
+		if at == 0 {
+			slices.Reverse(pair)
+		}
+		_, conflicts := merge.ResolveInOrder(pair)
+		for _, c := range conflicts {
+			found[c.Reason] = other
+		}
+	}
+	return found
+}
+
+// precedence says which export decides, and how old both are. The younger one decides
+// only where it did before, while the takeover by the older one is held.
+func precedence(first, own, other model.Export) string {
+	text := fmt.Sprintf("The export of cluster %s decides: it was created %s, and this one %s.", other.Cluster, moment(other), moment(own))
+	if first.Cluster == own.Cluster {
+		text = fmt.Sprintf("This export decides: it was created %s, and that of cluster %s %s.", moment(own), other.Cluster, moment(other))
+	}
+	if merge.OldestFirst([]model.Export{own, other})[0].Cluster != first.Cluster {
+		text += " The other one is older: the takeover of the import is held (its condition TakeoverHeld says how to confirm it)."
+	}
+	return text
+}
+
+func moment(e model.Export) string { return e.CreatedAt.UTC().Format(time.RFC3339) }
+
+// effectOf says what an author changes to end a conflict, and what it does to the clients of
+// the import: of that in every cluster, unless a takeover is held in this one.
+func effectOf(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) (field, traffic string) {
+	resolved, everywhere, every := found.Import, "in every cluster", "every cluster"
+	if len(found.Takeovers) > 0 {
+		everywhere, every = "in this cluster", "this cluster"
+	}
+	decides := resolved.Constituents[0].Cluster
+	switch reason {
+	case mcsv1beta1.ServiceExportReasonPortConflict:
+		return "spec.ports of the Service", portTraffic(resolved)
+	case mcsv1beta1.ServiceExportReasonTypeConflict:
+		field = "spec.clusterIP of the Service"
+		if resolved.Type == mcsv1beta1.Headless {
+			return field, fmt.Sprintf("the import is headless %s: clients get the addresses of pods, and no clusterset IP", everywhere)
+		}
+		return field, fmt.Sprintf("the import has a clusterset IP %s, and the endpoints of every cluster are behind it", everywhere)
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
+		return "spec.sessionAffinity of the Service", fmt.Sprintf("%s routes with session affinity %s", every, resolved.SessionAffinity)
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
+		return "spec.sessionAffinityConfig of the Service", fmt.Sprintf("%s routes with the affinity timeout of cluster %s", every, decides)
+	case mcsv1beta1.ServiceExportReasonLabelsConflict:
+		return "spec.exportedLabels of the ServiceExport", fmt.Sprintf(notAffected, decides)
+	case mcsv1beta1.ServiceExportReasonAnnotationsConflict:
+		return "spec.exportedAnnotations of the ServiceExport", fmt.Sprintf(notAffected, decides)
+	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
+		return "spec.internalTrafficPolicy of the Service", fmt.Sprintf("%s routes with internalTrafficPolicy %s", every, *resolved.InternalTrafficPolicy)
+	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
+		return "spec.trafficDistribution of the Service", fmt.Sprintf("%s routes with the trafficDistribution of cluster %s", every, decides)
+	case model.ReasonTiersConflict:
+		return "annotation " + model.AnnotationTiers + " of the ServiceExport", fmt.Sprintf("%s uses its source clusters in the order of cluster %s", every, decides)
+	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
+		families := make([]string, len(resolved.IPFamilies))
+		for i, f := range resolved.IPFamilies {
+			families[i] = string(f)
+		}
+		return "spec.ipFamilies of the Service", fmt.Sprintf("the import has %s, and a cluster without one of these families gets no traffic of it",
+			strings.Join(families, " and "))
+	}
+	return "the Service", fmt.Sprintf("the value of cluster %s is used", decides)
+}
+
+// notAffected is what a conflict of labels or annotations does.
+const notAffected = "traffic is not affected, and the ServiceImports have those of cluster %s"
+
+// portTraffic says which clusters serve each port of the import, and which do not.
+func portTraffic(resolved *model.Import) string {
+	const limit = 4
+	var parts []string
+	for _, p := range resolved.Ports {
+		var served, without []model.ClusterID
+		for _, c := range resolved.Constituents {
+			if slices.ContainsFunc(c.Ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name }) {
+				served = append(served, c.Cluster)
+			} else {
+				without = append(without, c.Cluster)
+			}
+		}
+		if len(without) > 0 {
+			parts = append(parts, fmt.Sprintf("traffic to %s reaches %s and not %s", portText(p), decision.Some(served, maxNamed), decision.Some(without, maxNamed)))
+		}
+	}
+	switch {
+	case len(parts) == 0: // they differ in the appProtocol, or in a port that no import has
+		return "traffic reaches every cluster on the ports of the import"
+	case len(parts) > limit:
+		parts = append(parts[:limit], fmt.Sprintf("the same holds for %d more ports", len(parts)-limit))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func portText(p mcsv1beta1.ServicePort) string {
+	protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
+	if p.Name == "" {
+		return fmt.Sprintf("port %d/%s", p.Port, protocol)
+	}
+	return fmt.Sprintf("port %s (%d/%s)", p.Name, p.Port, protocol)
 }

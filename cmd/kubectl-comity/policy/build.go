@@ -26,35 +26,33 @@ func newBuild(env *command.Env) *cobra.Command {
 		Long:    buildLong,
 		Example: "  kubectl comity policy build owner-required | kubectl apply --dry-run=server -f -",
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return runBuild(env, args) },
+		RunE: func(_ *cobra.Command, args []string) error {
+			all, err := source.Read(args...)
+			if err != nil {
+				return err
+			}
+			result, err := Check(all, false)
+			if err != nil {
+				return err
+			}
+			if len(result.Findings) > 0 {
+				_, _ = fmt.Fprintln(env.ErrOut, lines(result.Findings))
+				return command.Printed(command.ExitProblem)
+			}
+			separator := ""
+			for _, policy := range all {
+				text, err := policy.Manifest()
+				if err != nil {
+					return err
+				}
+				if at := strings.IndexFunc(text, decision.Hidden); at >= 0 {
+					return fmt.Errorf("%s: line %d of the ExportPolicy has a character that nobody sees, %.8q; expected it escaped, or none",
+						policy.Folder, strings.Count(text[:at], "\n")+1, text[at:])
+				}
+				_, _ = fmt.Fprintf(env.Raw, "%s%s", separator, text)
+				separator = "---\n"
+			}
+			return nil
+		},
 	}
-}
-
-func runBuild(env *command.Env, paths []string) error {
-	all, err := source.Read(paths...)
-	if err != nil {
-		return err
-	}
-	result, err := Check(all, false)
-	if err != nil {
-		return err
-	}
-	if len(result.Findings) > 0 {
-		_, _ = fmt.Fprintln(env.ErrOut, lines(result.Findings))
-		return command.Printed(command.ExitProblem)
-	}
-	separator := ""
-	for _, policy := range all {
-		text, err := policy.Manifest()
-		if err != nil {
-			return err
-		}
-		if at := strings.IndexFunc(text, decision.Hidden); at >= 0 {
-			return fmt.Errorf("%s: line %d of the ExportPolicy has a character that nobody sees, %.8q; expected it escaped, or none",
-				policy.Folder, strings.Count(text[:at], "\n")+1, text[at:])
-		}
-		_, _ = fmt.Fprintf(env.Raw, "%s%s", separator, text)
-		separator = "---\n"
-	}
-	return nil
 }
