@@ -31,9 +31,9 @@ import (
 type server struct {
 	webhooks
 	// name is that of the webhook in metrics and in the log.
-	name    string
-	handler handler
-	log     logr.Logger
+	name   string
+	answer handler
+	log    logr.Logger
 }
 
 var reviewType = metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"}
@@ -80,7 +80,7 @@ func (s server) handle(ctx context.Context, request admission.Request) (answer a
 		}
 	}()
 	start := s.Clock.Now()
-	answer = s.handler(ctx, request)
+	answer = s.answer(ctx, request)
 	outcome := outcomeOf(answer)
 	s.seconds.WithLabelValues(s.name, outcome).Observe(s.Clock.Since(start).Seconds())
 	logAnswer(s.log, request, answer, outcome)
