@@ -22,11 +22,11 @@ import (
 // handler answers one request.
 type handler func(ctx context.Context, req admission.Request) admit.Answer
 
-// writing answers requests that write an object, and allows any other. answer gets the object
+// onWrite answers requests that write an object, and allows any other. answer gets the object
 // and, if the request is an update, the one that it replaces, else nil. Unknown fields are
 // ignored: the fields that are read here are the same in all versions, and a label that
 // Kubernetes will refuse is no error yet.
-func writing[T any, P interface {
+func onWrite[T any, P interface {
 	*T
 	metav1.Object
 }](answer func(ctx context.Context, req admission.Request, now, was P) admit.Answer) handler {

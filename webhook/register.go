@@ -97,10 +97,10 @@ func Handlers(opts Options) map[string]http.Handler {
 	all, gate := webhooks{opts, newDuration(opts.Registerer), lru.New(maxLimiters)}, newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
 	served := map[string]http.Handler{}
 	for path, handle := range map[string]handler{
-		PathMutateServiceExport:   writing(mutateServiceExport),
-		PathValidateServiceExport: writing(all.validateServiceExport),
-		PathValidateService:       writing(all.validateService),
-		PathValidateExportPolicy:  writing(all.validateExportPolicy),
+		PathMutateServiceExport:   onWrite(mutateServiceExport),
+		PathValidateServiceExport: onWrite(all.validateServiceExport),
+		PathValidateService:       onWrite(all.validateService),
+		PathValidateExportPolicy:  onWrite(all.validateExportPolicy),
 	} {
 		served[path] = gate.through(server{all, path[1:], handle, opts.Logger.WithValues("webhook", path[1:])}.serve)
 	}
