@@ -16,8 +16,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
-
-	"github.com/comity-mcs/comity/policies/decision"
 )
 
 // Member is a peer as this cluster knows it.
@@ -163,18 +161,18 @@ func ParseClusterID(s string) (ClusterID, error) {
 }
 
 // NamespacePresence says what is known of a namespace in another cluster, in the words of
-// policies.
-type NamespacePresence = decision.Presence
+// decision.Presence, which policies see.
+type NamespacePresence string
 
 // The zero value is invalid, so that a forgotten field is noticed.
 const (
 	// NamespaceUnknown: the cluster has not been read since this process started,
 	// or what it says of the namespace is not valid.
-	NamespaceUnknown = decision.Unknown
+	NamespaceUnknown NamespacePresence = "unknown"
 	// NamespacePresent: the cluster publishes a record of the namespace.
-	NamespacePresent = decision.Present
+	NamespacePresent NamespacePresence = "present"
 	// NamespaceAbsent: the cluster was read and publishes no such record.
-	NamespaceAbsent = decision.Absent
+	NamespaceAbsent NamespacePresence = "absent"
 )
 
 // MemberNamespace is one namespace as one peer publishes it.

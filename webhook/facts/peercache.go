@@ -113,7 +113,7 @@ func describePeers(members []model.Member, namespaces []model.MemberNamespace) m
 		if !known {
 			continue // The peer was removed or added between the two calls.
 		}
-		peer.Namespace = decision.PeerNamespace{Presence: ns.Presence, Labels: ns.Labels}
+		peer.Namespace = decision.PeerNamespace{Presence: decision.Presence(ns.Presence), Labels: ns.Labels}
 		peers[string(ns.Cluster)] = peer
 	}
 	return peers
