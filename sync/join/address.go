@@ -40,7 +40,7 @@ func (p *Prepared) Candidates(ctx context.Context, r Route) ([]Address, error) {
 	peer, holder := p.find(r.Peer), p.find(r.Holder)
 	var all []Address
 	if peer.Server == "" && len(peer.CAData) == 0 {
-		secret, err := holder.secret(ctx, secretOf(r))
+		secret, err := holder.secret(ctx, p.secretOf(r))
 		if err != nil {
 			return nil, holder.named(err)
 		}

@@ -5,6 +5,7 @@ package join
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -96,10 +97,7 @@ func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts 
 		}
 		return m.named(m.remove(ctx, objects...))
 	}
-	if err := removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)); err != nil {
-		return err
-	}
-	return removeAt(hub, grants(hub, leaving.ID, read, own)...)
+	return errors.Join(removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)), removeAt(hub, grants(hub, leaving.ID, read, own)...))
 }
 
 // grants are the objects by which the account of a cluster at another one reads namespaces,

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -293,29 +292,15 @@ func (m *member) rolesOfAccounts(ctx context.Context) ([]rbacv1.Role, error) {
 	return roles.Items, err
 }
 
-// recordNamespaces records the exchange namespaces, which have been applied, before anybody gets a credential for them. It refuses those that somebody
-// created after they were checked.
+// recordNamespaces records the exchange namespaces, which have been applied, before anybody
+// gets a credential for them. It refuses those that somebody created after they were checked.
 func (m *member) recordNamespaces(ctx context.Context) error {
 	if m.opts.DryRun || len(m.exchange) == 0 {
 		return nil
 	}
-	roles, err := m.rolesOfAccounts(ctx)
+	uids, roles, err := m.checkNamespaces(ctx)
 	if err != nil {
 		return err
-	}
-	uids := map[string]types.UID{}
-	for _, object := range m.exchange {
-		if object.GetLabels()[model.LabelExchangeFrom] == "" {
-			continue
-		}
-		var found corev1.Namespace
-		if err := m.get(ctx, "", object.GetName(), &found); err != nil {
-			return err
-		}
-		if err := m.refuseForeign(ctx, &found, roles); err != nil {
-			return err
-		}
-		uids[found.Name] = found.UID
 	}
 	for i := range roles {
 		records := map[string]string{} // of the namespaces that the account of the Role may use

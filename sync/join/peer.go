@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,13 +21,13 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// plannedPeer is the Peer of one route as Write will apply it.
+// plannedPeer is the Peer of holder for peer as Write will apply it.
 type plannedPeer struct {
-	holder *member
-	wanted *v1alpha1.Peer
-	// found is what is there now; empty if nothing is.
-	found v1alpha1.Peer
-	note  string
+	holder, peer *member
+	wanted       *v1alpha1.Peer
+	// was is the UID in the Peer that is there now; empty if there is none.
+	was  types.UID
+	note string
 }
 
 // Replacement is a cluster that was made again with the same id.
@@ -41,8 +40,8 @@ type Replacement struct {
 // Replaced are the Peers that get the UID of another cluster; only with Options.Replace.
 func (p *Prepared) Replaced() (all []Replacement) {
 	for _, planned := range p.peers {
-		if was := planned.found.Spec.ClusterUID; planned.replaces() {
-			all = append(all, Replacement{planned.holder.ID, model.ClusterID(planned.wanted.Name), was, planned.wanted.Spec.ClusterUID})
+		if planned.replaces() {
+			all = append(all, Replacement{planned.holder.ID, planned.peer.ID, planned.was, planned.peer.uid})
 		}
 	}
 	return all
@@ -54,10 +53,7 @@ func reused(object, id, was, uid string) error {
 		object, id, was, uid)
 }
 
-func (p plannedPeer) replaces() bool {
-	was := p.found.Spec.ClusterUID
-	return was != "" && was != p.wanted.Spec.ClusterUID
-}
+func (p plannedPeer) replaces() bool { return p.was != "" && p.was != p.peer.uid }
 
 // peer is m's Peer for a cluster; empty if there is none.
 func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.Peer, err error) {
@@ -68,23 +64,24 @@ func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.P
 // planPeer finds out how the Peer for peer will be. It refuses a Secret and a Peer that
 // are somebody else's, and what the API server would refuse.
 func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error) {
-	plan := plannedPeer{holder: m}
+	plan := plannedPeer{holder: m, peer: peer}
 	if err := m.preflightSecret(ctx, model.PeerName(peer.ID)); err != nil {
 		return plan, err
 	}
-	var err error
-	if plan.found, err = m.peer(ctx, peer.ID); err != nil {
+	found, err := m.peer(ctx, peer.ID)
+	if err != nil {
 		return plan, err
 	}
-	if plan.found.DeletionTimestamp != nil {
+	if found.DeletionTimestamp != nil {
 		return plan, fmt.Errorf("the Peer %s is being deleted; wait until it is gone, then join again", peer.ID)
 	}
-	if plan.wanted, plan.note, err = m.wantedPeer(peer, plan.found.Spec); err != nil {
+	plan.was = found.Spec.ClusterUID
+	if plan.wanted, plan.note, err = m.wantedPeer(peer, found.Spec); err != nil {
 		return plan, err
 	}
 	if plan.replaces() {
 		if !m.opts.Replace {
-			return plan, reused("the Peer "+string(peer.ID), string(peer.ID), string(plan.found.Spec.ClusterUID), string(peer.uid))
+			return plan, reused("the Peer "+string(peer.ID), string(peer.ID), string(plan.was), string(peer.uid))
 		}
 		peer.replaced = true
 	}
@@ -131,25 +128,12 @@ func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note st
 	return &names, fmt.Sprintf("accepts only namespaces %s from %s", strings.Join(names, ","), peer.ID)
 }
 
-// object is what is applied. A join of a cluster that was removed takes that back.
+// object is what is applied. It states that the cluster is not removed, which takes back that
+// it was.
 func (p plannedPeer) object() *unstructured.Unstructured {
 	object := p.holder.toApply(p.wanted)
-	if p.found.Spec.Removed {
-		_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
-	}
+	_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
 	return object
-}
-
-// write brings the Peer up to date.
-func (p plannedPeer) write(ctx context.Context) error {
-	after := p.wanted.Spec
-	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
-	// To apply the same values again could still write their new ownership.
-	if equality.Semantic.DeepEqual(after, p.found.Spec) && contains(p.found.Labels, p.wanted.Labels) {
-		p.holder.report(p.wanted, Unchanged, p.note)
-		return nil
-	}
-	return p.holder.apply(ctx, p.object(), p.note)
 }
 
 // Intervals while the agents remove what they imported.

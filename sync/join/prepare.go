@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -25,8 +25,9 @@ import (
 
 // Prepared is a join that has passed every check and has written nothing yet.
 type Prepared struct {
-	opts    Options
-	members []*member
+	opts Options
+	// clusters are the hub, if there is one, and the members.
+	clusters, members []*member
 	// hub is nil in a mesh.
 	hub *member
 	// peers are the Peers of all routes between members.
@@ -49,44 +50,37 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{opts: opts, addresses: map[Route]Address{}}
-	if err := p.open(hub, members); err != nil {
+	if hub, members, err = checked(hub, members); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkKinds, p.learn, p.checkNamespaces, p.planPeers} {
+	exchanges, err := Objects(hub, members...)
+	if err != nil {
+		return nil, err
+	}
+	all := members
+	if hub != nil {
+		all = append([]Cluster{*hub}, members...)
+	}
+	p := &Prepared{opts: opts, addresses: map[Route]Address{}}
+	for i, c := range all {
+		m, err := open(c, opts)
+		if err != nil {
+			return nil, err
+		}
+		if i < len(exchanges) { // the hub alone has one, if there is a hub
+			m.exchange = exchanges[i]
+		}
+		p.clusters = append(p.clusters, m)
+	}
+	if p.members = p.clusters; hub != nil {
+		p.hub, p.members = p.clusters[0], p.clusters[1:]
+	}
+	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkExchanges, p.learn, p.planPeers} {
 		if err := check(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return p, nil
-}
-
-// open prepares a client for each cluster, and finds out what each needs as an exchange.
-func (p *Prepared) open(hub *Cluster, members []Cluster) error {
-	hub, members, err := checked(hub, members)
-	if err != nil {
-		return err
-	}
-	exchanges, err := Objects(hub, members...)
-	if err != nil {
-		return err
-	}
-	for i, c := range members {
-		m, err := open(c, p.opts)
-		if err != nil {
-			return err
-		}
-		if hub == nil {
-			m.exchange = exchanges[i]
-		}
-		p.members = append(p.members, m)
-	}
-	if hub != nil {
-		if p.hub, err = open(*hub, p.opts); err == nil {
-			p.hub.exchange = exchanges[0]
-		}
-	}
-	return err
 }
 
 // identify refuses two ways to one cluster, which would make it its own peer.
@@ -116,13 +110,16 @@ func (p *Prepared) identify(ctx context.Context) error {
 	return nil
 }
 
-// checkKinds refuses a cluster that does not serve what members publish or read there, or
-// where the Secret for the hub is somebody else's.
-func (p *Prepared) checkKinds(ctx context.Context) error {
-	return each(p.clusters(), func(m *member) error {
+// checkExchanges refuses a cluster that does not serve what members publish or read there, or
+// where somebody else made the Secret for the hub, or an exchange namespace.
+func (p *Prepared) checkExchanges(ctx context.Context) error {
+	return each(p.clusters, func(m *member) error {
 		err := m.checkKinds()
 		if err == nil && p.hub != nil && !m.isHub {
 			err = m.preflightSecret(ctx, model.ExchangeSecret)
+		}
+		if err == nil {
+			_, _, err = m.checkNamespaces(ctx)
 		}
 		return err
 	})
@@ -147,14 +144,6 @@ func (m *member) checkKinds() error {
 		"--namespace %s --reset-then-reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)
 }
 
-// clusters are the hub, if there is one, and the members.
-func (p *Prepared) clusters() []*member {
-	if p.hub == nil {
-		return p.members
-	}
-	return append([]*member{p.hub}, p.members...)
-}
-
 // learn finds out the ranges of all members and refuses those that overlap.
 func (p *Prepared) learn(ctx context.Context) error {
 	for i, m := range p.members {
@@ -170,21 +159,10 @@ func (p *Prepared) learn(ctx context.Context) error {
 	return nil
 }
 
-// secretOf is the name of the Secret with the credential of a route.
-func secretOf(r Route) string {
-	if r.Peer == HubID {
-		return model.ExchangeSecret
-	}
-	return model.PeerName(r.Peer)
-}
-
-// checkNamespaces refuses those that somebody else made under the same name.
-func (p *Prepared) checkNamespaces(ctx context.Context) error {
-	return each(p.clusters(), func(m *member) error { return m.checkNamespaces(ctx) })
-}
-
-func (m *member) checkNamespaces(ctx context.Context) error {
-	roles := sync.OnceValues(func() ([]rbacv1.Role, error) { return m.rolesOfAccounts(ctx) })
+// checkNamespaces refuses those of m's exchange that somebody else made under the same name. It
+// gives the UIDs of the exchange namespaces that are there, and the Roles that record them.
+func (m *member) checkNamespaces(ctx context.Context) (uids map[string]types.UID, recorded []rbacv1.Role, err error) {
+	uids = map[string]types.UID{}
 	for _, object := range m.exchange {
 		wanted, ok := object.(*corev1.Namespace)
 		if !ok {
@@ -194,31 +172,34 @@ func (m *member) checkNamespaces(ctx context.Context) error {
 		if err := m.get(ctx, "", wanted.Name, &found); apierrors.IsNotFound(err) {
 			continue
 		} else if err != nil {
-			return err
+			return nil, nil, err
 		}
 		if found.DeletionTimestamp != nil {
-			return fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
+			return nil, nil, fmt.Errorf("namespace %s is being deleted; wait until it is gone, then join again", wanted.Name)
 		}
 		if uid, was := wanted.Annotations[model.AnnotationClusterUID], found.Annotations[model.AnnotationClusterUID]; uid != "" && was != "" && uid != was && !m.opts.Replace {
-			return reused("namespace "+wanted.Name, wanted.Labels[model.LabelExchangeFrom], was, uid)
+			return nil, nil, reused("namespace "+wanted.Name, wanted.Labels[model.LabelExchangeFrom], was, uid)
 		}
 		for _, key := range []string{model.LabelExchangeFrom, model.LabelExchangeTo} {
 			if found.Labels[key] != wanted.Labels[key] {
-				return fmt.Errorf("namespace %s exists with label %s=%q, expected %q; remove it or choose another cluster id",
+				return nil, nil, fmt.Errorf("namespace %s exists with label %s=%q, expected %q; remove it or choose another cluster id",
 					wanted.Name, key, found.Labels[key], wanted.Labels[key])
 			}
 		}
-		if wanted.Labels[model.LabelExchangeFrom] != "" {
-			recorded, err := roles()
-			if err != nil {
-				return err
-			}
-			if err := m.refuseForeign(ctx, &found, recorded); err != nil {
-				return err
+		if wanted.Labels[model.LabelExchangeFrom] == "" {
+			continue
+		}
+		if len(uids) == 0 {
+			if recorded, err = m.rolesOfAccounts(ctx); err != nil {
+				return nil, nil, err
 			}
 		}
+		if err := m.refuseForeign(ctx, &found, recorded); err != nil {
+			return nil, nil, err
+		}
+		uids[found.Name] = found.UID
 	}
-	return nil
+	return uids, recorded, nil
 }
 
 // preflightSecret refuses one that somebody else made, and to rotate one that no join made:
@@ -237,34 +218,31 @@ func (m *member) preflightSecret(ctx context.Context, name string) error {
 }
 
 func (p *Prepared) planPeers(ctx context.Context) error {
-	return each(p.members, func(local *member) error {
+	for _, local := range p.members {
 		for _, peer := range p.members {
 			if peer == local {
 				continue
 			}
 			planned, err := local.planPeer(ctx, peer)
 			if err != nil {
-				return err
+				return local.named(err)
 			}
 			p.peers = append(p.peers, planned)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // Routes are all connections that the join makes, in a fixed order.
-func (p *Prepared) Routes() []Route {
-	var all []Route
-	for _, m := range p.members {
-		if p.hub != nil {
+func (p *Prepared) Routes() (all []Route) {
+	if p.hub != nil {
+		for _, m := range p.members {
 			all = append(all, Route{m.ID, HubID})
-			continue
 		}
-		for _, peer := range p.members {
-			if peer != m {
-				all = append(all, Route{m.ID, peer.ID})
-			}
-		}
+		return all
+	}
+	for _, planned := range p.peers {
+		all = append(all, Route{planned.holder.ID, planned.peer.ID})
 	}
 	return all
 }
@@ -276,7 +254,7 @@ const AnnotationCluster = "comity.dev/cluster"
 // order of work. Comity's own namespace is not among those of a member, where Comity runs: a
 // tool that prunes what it applied would delete the agent with it.
 func (p *Prepared) Objects() (all []*unstructured.Unstructured) {
-	for _, m := range p.clusters() {
+	for _, m := range p.clusters {
 		objects := slices.Clone(m.exchange)
 		for _, planned := range p.peers {
 			if planned.holder == m {
@@ -306,7 +284,7 @@ func (p *Prepared) Write(ctx context.Context) error {
 	if err := p.Resolve(ctx); err != nil {
 		return err
 	}
-	if err := each(p.clusters(), func(m *member) error {
+	if err := each(p.clusters, func(m *member) error {
 		for _, object := range m.exchange {
 			if err := m.apply(ctx, object, ""); err != nil {
 				return err
@@ -323,7 +301,7 @@ func (p *Prepared) Write(ctx context.Context) error {
 	}
 	// The Peers come last: a repeated join sees by them what an interrupted one replaces.
 	for _, planned := range p.peers {
-		if err := planned.holder.named(planned.write(ctx)); err != nil {
+		if err := planned.holder.named(planned.holder.apply(ctx, planned.object(), planned.note)); err != nil {
 			return err
 		}
 	}
@@ -350,24 +328,28 @@ func (p *Prepared) Resolve(ctx context.Context) error {
 func (p *Prepared) trust(ctx context.Context, r Route) error {
 	holder, reached := p.find(r.Holder), *p.find(r.Peer)
 	reached.Server, reached.CAData = p.addresses[r].Server, p.addresses[r].CAData
-	if p.hub == nil {
-		return holder.trust(ctx, &reached, model.PeerName(holder.ID), model.PeerName(r.Peer))
-	}
-	if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
-		return err
-	}
-	secrets := []string{model.ExchangeSecret}
-	for _, m := range p.members {
-		if m != holder {
-			secrets = append(secrets, model.PeerName(m.ID))
+	secrets := []string{p.secretOf(r)}
+	if p.hub != nil {
+		if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
+			return err
+		}
+		for _, planned := range p.peers {
+			if planned.holder == holder {
+				secrets = append(secrets, planned.wanted.Spec.KubeconfigSecret)
+			}
 		}
 	}
-	return holder.trust(ctx, &reached, model.MemberName(holder.ID), secrets...)
+	return holder.trust(ctx, &reached, accountOf(reached.Cluster, holder.ID), secrets...)
+}
+
+// secretOf is the name of the Secret with the credential of a route.
+func (p *Prepared) secretOf(r Route) string {
+	if p.hub != nil {
+		return model.ExchangeSecret
+	}
+	return model.PeerName(r.Peer)
 }
 
 func (p *Prepared) find(id model.ClusterID) *member {
-	if id == HubID && p.hub != nil {
-		return p.hub
-	}
-	return p.members[slices.IndexFunc(p.members, func(m *member) bool { return m.ID == id })]
+	return p.clusters[slices.IndexFunc(p.clusters, func(m *member) bool { return m.ID == id })]
 }

@@ -42,57 +42,40 @@ func RangesOf(ctx context.Context, c Cluster) (Ranges, error) {
 // learn finds out m's ranges: those given, else what the cluster says of itself.
 func (m *member) learn(ctx context.Context) error {
 	m.ranges = Ranges{Pods: m.PodCIDRs, Services: m.ServiceCIDRs, Source: "the pod ranges given"}
-	if m.PodCIDRs == nil {
-		if err := m.learnPods(ctx); err != nil {
-			return err
-		}
-	}
-	if m.ServiceCIDRs == nil {
-		return m.learnServices(ctx)
-	}
-	return nil
-}
-
-// learnPods prefers the range of the whole cluster, which covers Nodes that are
-// still to come; only kubeadm writes it down. What Nodes have beyond it counts too.
-func (m *member) learnPods(ctx context.Context) error {
 	config, err := m.kubeadmConfig(ctx)
 	if err != nil {
 		return err
 	}
-	var nodes corev1.NodeList
-	if err := m.list(ctx, &nodes); err != nil {
-		return err
-	}
-	whole := model.ReadPrefixes(config.Networking["podSubnet"])
-	m.ranges.Pods, m.ranges.Source = whole, "the pod subnet of the cluster"
-	for i := range nodes.Items {
-		for _, prefix := range model.ReadPrefixes(nodes.Items[i].Spec.PodCIDRs...) {
-			if !covered(prefix, whole) {
-				m.ranges.Pods = append(m.ranges.Pods, prefix)
-				m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+	if m.PodCIDRs == nil {
+		// The range of the whole cluster covers Nodes that are still to come; only kubeadm
+		// writes it down. What Nodes have beyond it counts too.
+		whole := model.ReadPrefixes(config.Networking["podSubnet"])
+		m.ranges.Pods, m.ranges.Source = whole, "the pod subnet of the cluster"
+		var nodes corev1.NodeList
+		if err := m.list(ctx, &nodes); err != nil {
+			return err
+		}
+		for i := range nodes.Items {
+			for _, prefix := range model.ReadPrefixes(nodes.Items[i].Spec.PodCIDRs...) {
+				if !covered(prefix, whole) {
+					m.ranges.Pods = append(m.ranges.Pods, prefix)
+					m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+				}
 			}
 		}
 	}
-	return nil
-}
-
-// learnServices reads the ServiceCIDR objects, which exist from Kubernetes 1.33
-// on, else what kubeadm wrote down. Not to know them would skip a check.
-func (m *member) learnServices(ctx context.Context) error {
-	var list networkingv1.ServiceCIDRList
-	err := m.list(ctx, &list)
+	if m.ServiceCIDRs != nil {
+		return nil
+	}
+	var list networkingv1.ServiceCIDRList // from Kubernetes 1.33 on
+	err = m.list(ctx, &list)
 	for i := range list.Items {
 		m.ranges.Services = append(m.ranges.Services, model.ReadPrefixes(list.Items[i].Spec.CIDRs...)...)
 	}
 	if !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	config, err := m.kubeadmConfig(ctx)
-	if err != nil {
-		return err
-	}
-	if m.ranges.Services = model.ReadPrefixes(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 {
+	if m.ranges.Services = model.ReadPrefixes(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 { // not to know it would skip a check
 		return fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 	}
 	return nil
