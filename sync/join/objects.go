@@ -86,25 +86,33 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 		}
 	}
 	for _, from := range publishers {
-		for _, s := range spacesOf(from.ID, members) {
-			if s.name == at.Namespace {
-				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own; choose another id, or another namespace for Comity",
-					from.ID, s.name)
+		others := model.Without(members, func(m Cluster) bool { return m.ID == from.ID })
+		for _, to := range members {
+			// Each member has one namespace that all others read, and one for each other alone.
+			name, readers := model.ScopedExchangeNamespace(from.ID, to.ID), []Cluster{to}
+			about := map[string]string{model.LabelExchangeFrom: string(from.ID), model.LabelExchangeTo: string(to.ID)}
+			if to.ID == from.ID {
+				name, readers = model.ExchangeNamespace(from.ID), others
+				delete(about, model.LabelExchangeTo)
 			}
-			namespaces = append(namespaces, namespace(s.name, s.labels))
-			roles = append(roles, role(s.name, readerRole, exchangeRules(readVerbs, readVerbs, readVerbs)...))
-			for _, reader := range s.readers {
-				account := accountOf(at, reader)
-				roles = append(roles, roleBinding(s.name, account, readerRole, at.Namespace, account))
+			if name == at.Namespace {
+				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own; choose another id, or another namespace for Comity",
+					from.ID, name)
+			}
+			namespaces = append(namespaces, namespace(name, about))
+			roles = append(roles, role(name, readerRole, exchangeRules(readVerbs, readVerbs, readVerbs)...))
+			for _, reader := range readers {
+				account := accountOf(at, reader.ID)
+				roles = append(roles, roleBinding(name, account, readerRole, at.Namespace, account))
 			}
 			rules, writer := exchangeRules(writeVerbs, sliceVerbs, leaseVerbs), from.ServiceAccount
 			if at.isHub {
-				quotas = append(quotas, quota(s.name))
+				quotas = append(quotas, quota(name))
 				// A member may also see that its namespace in the hub is there, and no other: a list would show all members.
-				rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{s.name}, Verbs: []string{"get"}})
+				rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{name}, Verbs: []string{"get"}})
 				writer = model.MemberName(from.ID)
 			}
-			roles = append(roles, role(s.name, writerRole, rules...), roleBinding(s.name, writerRole, writerRole, at.Namespace, writer))
+			roles = append(roles, role(name, writerRole, rules...), roleBinding(name, writerRole, writerRole, at.Namespace, writer))
 		}
 	}
 	return slices.Concat(namespaces, quotas, accounts, roles), nil
@@ -116,29 +124,6 @@ func accountOf(at Cluster, id model.ClusterID) string {
 		return model.MemberName(id)
 	}
 	return model.PeerName(id)
-}
-
-// space is one exchange namespace, and who reads it.
-type space struct {
-	name    string
-	labels  map[string]string
-	readers []model.ClusterID
-}
-
-// spacesOf are the namespaces of one member: the one that all others read, then
-// one for each other alone.
-func spacesOf(from model.ClusterID, members []Cluster) []space {
-	all := []space{{name: model.ExchangeNamespace(from), labels: map[string]string{model.LabelExchangeFrom: string(from)}}}
-	for _, to := range members {
-		if to.ID != from {
-			all[0].readers = append(all[0].readers, to.ID)
-			all = append(all, space{
-				name: model.ScopedExchangeNamespace(from, to.ID), readers: []model.ClusterID{to.ID},
-				labels: map[string]string{model.LabelExchangeFrom: string(from), model.LabelExchangeTo: string(to.ID)},
-			})
-		}
-	}
-	return all
 }
 
 // exchangeRules grants verbs on the records, the slices and the Lease of an exchange

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -62,7 +63,9 @@ func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.P
 }
 
 // planPeer finds out how the Peer for peer will be. It refuses a Secret and a Peer that
-// are somebody else's, and what the API server would refuse.
+// are somebody else's, and what the API server would refuse. What the administrator set
+// stays: labels and confirmMissingBefore are not applied, and what is accepted is what is
+// stored unless something else is given.
 func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error) {
 	plan := plannedPeer{holder: m, peer: peer}
 	if err := m.preflightSecret(ctx, model.PeerName(peer.ID)); err != nil {
@@ -75,45 +78,34 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 	if found.DeletionTimestamp != nil {
 		return plan, fmt.Errorf("the Peer %s is being deleted; wait until it is gone, then join again", peer.ID)
 	}
-	plan.was = found.Spec.ClusterUID
-	if plan.wanted, plan.note, err = m.wantedPeer(peer, found.Spec); err != nil {
-		return plan, err
-	}
-	if plan.replaces() {
+	if plan.was = found.Spec.ClusterUID; plan.replaces() {
 		if !m.opts.Replace {
 			return plan, reused("the Peer "+string(peer.ID), string(peer.ID), string(plan.was), string(peer.uid))
 		}
 		peer.replaced = true
 	}
-	if m.opts.ReadOnly {
-		return plan, nil
-	}
-	object := client.ApplyConfigurationFromUnstructured(plan.object())
-	err = m.client.Apply(ctx, object, client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll)
+	cidrs, accepts, err := acceptedFrom(peer, found.Spec.AcceptedCIDRs)
 	if err != nil {
-		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
+		return plan, err
 	}
-	return plan, nil
-}
-
-// wantedPeer is the Peer for peer. What the administrator set stays: labels and
-// confirmMissingBefore are not applied, and what is accepted is what is stored unless
-// something else is given.
-func (m *member) wantedPeer(peer *member, stored v1alpha1.PeerSpec) (*v1alpha1.Peer, string, error) {
-	cidrs, accepts, err := acceptedFrom(peer, stored.AcceptedCIDRs)
-	if err != nil {
-		return nil, "", err
-	}
-	namespaces, limits := namespacesFrom(peer, stored.AcceptedNamespaces)
-	note := strings.Join(slices.DeleteFunc([]string{accepts, limits}, func(s string) bool { return s == "" }), "; ")
-	return &v1alpha1.Peer{
+	namespaces, limits := namespacesFrom(peer, found.Spec.AcceptedNamespaces)
+	plan.note = strings.Join(slices.DeleteFunc([]string{accepts, limits}, func(s string) bool { return s == "" }), "; ")
+	plan.wanted = &v1alpha1.Peer{
 		ObjectMeta: metav1.ObjectMeta{Name: string(peer.ID), Labels: map[string]string{
 			model.LabelClusterID: string(peer.ID), model.LabelClusterSet: peer.Set,
 		}},
 		Spec: v1alpha1.PeerSpec{
 			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: model.PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
 		},
-	}, note, nil
+	}
+	if m.opts.ReadOnly {
+		return plan, nil
+	}
+	object := client.ApplyConfigurationFromUnstructured(plan.object())
+	if err := m.client.Apply(ctx, object, client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll); err != nil {
+		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
+	}
+	return plan, nil
 }
 
 // namespacesFrom are the namespaces accepted from peer, and says so if they are new.
@@ -209,57 +201,43 @@ func (e end) mark(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// finish deletes the Peer once the agent has removed what it imported.
+// finish deletes the Peer once condition Removed of it is true: the agent has seen that the
+// cluster is removed, and nothing is imported from it any more. Otherwise it reports why not.
 func (e end) finish(ctx, until context.Context, timeout time.Duration) error {
-	why, err := e.await(ctx, until, timeout)
-	switch {
-	case err != nil:
-		return err
-	case why != "":
-		e.holder.report(e.object(), Pending, why)
-		return nil
+	m := e.holder
+	removed, why := m.opts.DryRun, "the agent does not run"
+	if !removed && !m.Unattended {
+		why = fmt.Sprintf("the agent has not set condition %s within %s", v1alpha1.PeerRemoved, timeout)
+		said := time.Now()
+		err := wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
+			peer, err := m.peer(ctx, e.peer)
+			c := ptr.Deref(apimeta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerRemoved), metav1.Condition{})
+			if err != nil || peer.Name == "" || c.Status == metav1.ConditionTrue && c.ObservedGeneration >= peer.Generation {
+				return err == nil, err
+			}
+			if time.Since(said) < progressInterval {
+				return false, nil
+			}
+			said = time.Now()
+			_, left, err := e.imports(ctx)
+			m.report(&peer, Waiting, left)
+			return false, err
+		})
+		if removed = err == nil; !removed && (until.Err() == nil || ctx.Err() != nil) {
+			return err
+		}
 	}
-	return e.holder.removeIf(ctx, e.object(), func(metav1.Object) bool { return true }, "")
-}
-
-// await waits until condition Removed of the Peer is true. Otherwise it says why it is not.
-func (e end) await(ctx, until context.Context, timeout time.Duration) (why string, err error) {
-	if e.holder.opts.DryRun {
-		return "", nil
-	}
-	if e.holder.Unattended {
+	if !removed {
 		count, left, err := e.imports(ctx)
-		if err != nil || count == 0 {
-			return "", err
+		if err != nil {
+			return err
 		}
-		return "the agent does not run; " + left, nil
+		if count > 0 || !m.Unattended {
+			m.report(e.object(), Pending, why+"; "+left)
+			return nil
+		}
 	}
-	said := time.Now()
-	err = wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
-		peer, err := e.holder.peer(ctx, e.peer)
-		if err != nil || peer.Name == "" || isRemoved(&peer) {
-			return err == nil, err
-		}
-		if time.Since(said) < progressInterval {
-			return false, nil
-		}
-		said = time.Now()
-		_, left, err := e.imports(ctx)
-		e.holder.report(&peer, Waiting, left)
-		return false, err
-	})
-	if err == nil || until.Err() == nil || ctx.Err() != nil {
-		return "", err
-	}
-	_, left, err := e.imports(ctx)
-	return fmt.Sprintf("the agent has not set condition %s within %s; %s", v1alpha1.PeerRemoved, timeout, left), err
-}
-
-// isRemoved reports whether the agent has seen that the cluster is removed, and nothing
-// is imported from it any more.
-func isRemoved(peer *v1alpha1.Peer) bool {
-	removed := apimeta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerRemoved)
-	return removed != nil && removed.Status == metav1.ConditionTrue && removed.ObservedGeneration >= peer.Generation
+	return m.removeIf(ctx, e.object(), func(metav1.Object) bool { return true }, "")
 }
 
 // imports counts those that have an export of the peer, as a text too.

@@ -25,7 +25,6 @@ import (
 
 // Prepared is a join that has passed every check and has written nothing yet.
 type Prepared struct {
-	opts Options
 	// clusters are the hub, if there is one, and the members.
 	clusters, members []*member
 	// hub is nil in a mesh.
@@ -61,7 +60,7 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	if hub != nil {
 		all = append([]Cluster{*hub}, members...)
 	}
-	p := &Prepared{opts: opts, addresses: map[Route]Address{}}
+	p := &Prepared{addresses: map[Route]Address{}}
 	for i, c := range all {
 		m, err := open(c, opts)
 		if err != nil {

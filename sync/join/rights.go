@@ -56,7 +56,7 @@ const applyVerbs = "get create patch"
 func (p *Prepared) checkRights(ctx context.Context) error {
 	var lacking error
 	for _, m := range p.clusters() {
-		missing, err := m.missing(ctx, p.rightsAt(m))
+		missing, err := m.missing(ctx, m.rights())
 		if err != nil {
 			return m.named(err)
 		}
@@ -70,12 +70,11 @@ func (p *Prepared) checkRights(ctx context.Context) error {
 	return fmt.Errorf("the access given lacks rights, so nothing was written; ask an administrator for them, or use a context that has them:\n%w", lacking)
 }
 
-// rightsAt are those to check a member, and to write there and give other clusters
-// credentials. A Role may grant only what its author holds, unless the author may escalate
-// and bind.
-func (p *Prepared) rightsAt(m *member) (r Rights) {
+// rights are those to check m, and to write there and give other clusters credentials. A Role
+// may grant only what its author holds, unless the author may escalate and bind.
+func (m *member) rights() (r Rights) {
 	verbs := applyVerbs
-	if p.opts.ReadOnly {
+	if m.opts.ReadOnly {
 		verbs = "get"
 	}
 	if !m.isHub {
@@ -85,7 +84,7 @@ func (p *Prepared) rightsAt(m *member) (r Rights) {
 		r.Need(m.Namespace, "", "secrets", verbs)
 		r.Need("", v1alpha1.GroupVersion.Group, "peers", verbs)
 	}
-	if p.opts.ReadOnly || len(m.exchange) == 0 {
+	if m.opts.ReadOnly || len(m.exchange) == 0 {
 		return r
 	}
 	for _, object := range m.exchange {
@@ -102,7 +101,7 @@ func (p *Prepared) rightsAt(m *member) (r Rights) {
 	r.Need(m.Namespace, "", "serviceaccounts/token", "create")
 	r.Need("", "authentication.k8s.io", "tokenreviews", "create")
 	r.Need(m.Namespace, rbacv1.GroupName, "roles", "list")
-	if p.opts.Rotate {
+	if m.opts.Rotate {
 		r.Need(m.Namespace, "", "serviceaccounts", "delete")
 	}
 	return r

@@ -60,14 +60,10 @@ func newPoliciesCommand() *cobra.Command {
 		Short: "Apply the ExportPolicies of a file, and remove those that an earlier version of the file had",
 		Long: `Apply the ExportPolicies of a YAML file, and delete those that an earlier run applied and the file no longer has. One with the
 same name that something else made is refused.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if o.File == "" {
-				return errors.New("--file is required: a YAML file with the ExportPolicies")
-			}
-			return cobra.NoArgs(cmd, args)
-		},
+		Args: cobra.NoArgs,
 	}
 	cmd.Flags().StringVar(&o.File, "file", "", "YAML file with the ExportPolicies (required)")
+	_ = cmd.MarkFlagRequired("file")
 	cmd.Flags().StringVar(&o.OwnerClusterRole, "owner-cluster-role", "", "ClusterRole that becomes the owner of the ExportPolicies: they are deleted with it; empty: no owner")
 	return connects(cmd, func(ctx context.Context, c client.Client, out io.Writer) error { return Policies(ctx, c, out, o) })
 }
@@ -116,8 +112,6 @@ const interval = time.Second
 
 // pending is an error that time may cure.
 type pending struct{ error }
-
-func (p pending) Unwrap() error { return p.error }
 
 // wait marks what has to be awaited.
 func wait(format string, args ...any) error { return pending{fmt.Errorf(format, args...)} }

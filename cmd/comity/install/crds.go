@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -144,13 +145,12 @@ func established(ctx context.Context, c client.Client, d definition) error {
 	if d.optional && current.ResourceVersion == "" {
 		return nil
 	}
-	for _, condition := range current.Status.Conditions {
-		switch {
-		case condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue:
-			return nil
-		case condition.Type == apiextensionsv1.NamesAccepted && condition.Status == apiextensionsv1.ConditionFalse:
-			return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), condition.Message)
-		}
+	if apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established) {
+		return nil
+	}
+	if apihelpers.IsCRDConditionFalse(current, apiextensionsv1.NamesAccepted) {
+		message := apihelpers.FindCRDCondition(current, apiextensionsv1.NamesAccepted).Message
+		return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), message)
 	}
 	return wait("customresourcedefinition %s is not established yet", d.GetName())
 }

@@ -4,6 +4,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -41,12 +42,7 @@ connection is made, and a name is resolved.
 The exit code is 0 if the checks were made, whatever they found.
 
 With --server and --ca-file, only that server is checked, and the exit code is 1 if it cannot be used.`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if (server == "") != (caFile == "") {
-				return errors.New("--server and --ca-file belong together: expected both or none")
-			}
-			return cobra.NoArgs(cmd, args)
-		},
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if server != "" {
 				ca, err := os.ReadFile(caFile)
@@ -69,6 +65,7 @@ With --server and --ca-file, only that server is checked, and the exit code is 1
 	}
 	cmd.Flags().StringVar(&server, "server", "", "https://host:port to check, instead of the request on standard input")
 	cmd.Flags().StringVar(&caFile, "ca-file", "", "file with the PEM certificates that verify --server")
+	cmd.MarkFlagsRequiredTogether("server", "ca-file")
 	return cmd
 }
 
@@ -114,8 +111,8 @@ func Serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 }
 
 const (
-	// defaultTimeout bounds a target if the request does not.
-	defaultTimeout = 5 * time.Second
+	// defaultTimeoutSeconds bounds a target if the request does not.
+	defaultTimeoutSeconds = 5
 	// parallel is how many targets are checked at once, so that a dozen clusters
 	// behind a firewall that drops packets do not add up.
 	parallel = 16
@@ -125,10 +122,7 @@ const (
 
 // Run checks every target of the request.
 func Run(ctx context.Context, request Request) []Result {
-	timeout := time.Duration(request.TimeoutSeconds) * time.Second
-	if timeout <= 0 {
-		timeout = defaultTimeout
-	}
+	timeout := time.Duration(cmp.Or(request.TimeoutSeconds, defaultTimeoutSeconds)) * time.Second
 	results := make([]Result, len(request.Targets))
 	var group errgroup.Group
 	group.SetLimit(parallel)
