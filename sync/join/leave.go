@@ -63,29 +63,17 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	if err := forget(ctx, ends, removalTimeout); err != nil {
 		return err
 	}
-	if hub != nil {
-		return leaveHub(ctx, *hub, leaving, others, opts)
-	}
-	for _, e := range ends {
-		local, shared := e.holder.Cluster, model.ExchangeNamespace(e.holder.ID)
-		err := e.holder.remove(ctx, grants(local, e.peer, []string{shared}, []string{model.ScopedExchangeNamespace(local.ID, e.peer)})...)
-		if err == nil {
-			err = e.holder.removeShared(ctx, e.peer)
+	if hub == nil {
+		for _, e := range ends {
+			err := e.holder.remove(ctx, grants(e.holder.Cluster, e.peer, []Cluster{e.holder.Cluster})...)
+			if err == nil {
+				err = e.holder.removeShared(ctx, e.peer)
+			}
+			if err := e.holder.named(err); err != nil {
+				return err
+			}
 		}
-		if err := e.holder.named(err); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// leaveHub removes the credential of leaving for the hub, and what it has there.
-func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts Options) error {
-	var read []string
-	own := []string{model.ExchangeNamespace(leaving.ID)}
-	for _, other := range others {
-		read = append(read, model.ExchangeNamespace(other.ID))
-		own = append(own, model.ScopedExchangeNamespace(leaving.ID, other.ID), model.ScopedExchangeNamespace(other.ID, leaving.ID))
+		return nil
 	}
 	removeAt := func(at Cluster, objects ...client.Object) error {
 		if at.RESTConfig == nil {
@@ -97,21 +85,27 @@ func leaveHub(ctx context.Context, hub, leaving Cluster, others []Cluster, opts 
 		}
 		return m.named(m.remove(ctx, objects...))
 	}
-	return errors.Join(removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)), removeAt(hub, grants(hub, leaving.ID, read, own)...))
+	return errors.Join(removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)), removeAt(*hub, grants(*hub, leaving.ID, others)...))
 }
 
-// grants are the objects by which the account of a cluster at another one reads namespaces,
-// then the account, then the namespaces that are for it alone, in the order of removal.
-func grants(at Cluster, id model.ClusterID, read, own []string) (objects []client.Object) {
+// grants are what only the cluster of an id needs at another one, or at the hub, where
+// publishers write, in the order of removal: the bindings by which its account reads what is
+// for all, then the account, then the namespaces that are for it alone, or in the hub its own.
+func grants(at Cluster, id model.ClusterID, publishers []Cluster) (objects []client.Object) {
 	account := accountOf(at, id)
-	for _, namespace := range read {
-		objects = append(objects, roleBinding(namespace, account, readerRole, at.Namespace, account))
+	var own []client.Object
+	if at.isHub {
+		own = append(own, namespace(model.ExchangeNamespace(id), nil))
+	}
+	for _, from := range publishers {
+		objects = append(objects, roleBinding(model.ExchangeNamespace(from.ID), account, readerRole, at.Namespace, account))
+		own = append(own, namespace(model.ScopedExchangeNamespace(from.ID, id), nil))
+		if at.isHub {
+			own = append(own, namespace(model.ScopedExchangeNamespace(id, from.ID), nil))
+		}
 	}
 	objects = append(objects, roleBinding(at.Namespace, account, account, at.Namespace, account), role(at.Namespace, account), serviceAccount(at.Namespace, account))
-	for _, name := range own {
-		objects = append(objects, namespace(name, nil))
-	}
-	return objects
+	return append(objects, own...)
 }
 
 // removeShared removes the namespace that m shares with all its peers if nobody

@@ -14,9 +14,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilwait "k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,7 +82,9 @@ func connects(cmd *cobra.Command, run func(context.Context, client.Client, io.Wr
 		if err != nil {
 			return err
 		}
-		c, err := client.New(config, client.Options{Scheme: newScheme()})
+		scheme := runtime.NewScheme() // of what is read typed
+		utilruntime.Must(errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)))
+		c, err := client.New(config, client.Options{Scheme: scheme})
 		if err != nil {
 			return fmt.Errorf("connect to the API server: %w", err)
 		}

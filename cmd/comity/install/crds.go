@@ -18,10 +18,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -176,14 +173,6 @@ func embedded(o CRDOptions) (all []definition, err error) {
 	return all, err
 }
 
-// newScheme knows the kinds that are read typed.
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
-	return scheme
-}
-
 // decide says why a definition is left as it is; "" if it has to be applied.
 // The error is of one that neither can be used nor may be changed. current has
 // no resource version if there is none.
@@ -198,10 +187,11 @@ func newScheme() *runtime.Scheme {
 // (*) not with --mcs=false
 func decide(d definition, current *apiextensionsv1.CustomResourceDefinition, ours string) (leave string, err error) {
 	exists := current.ResourceVersion != ""
+	isOurs := current.Labels[labelManagedBy] == fieldOwner || model.AppliedBy(current, fieldOwner, "")
 	switch {
 	case d.optional && !exists:
 		return "is missing (--mcs=false): the agent waits until something else installs it", nil
-	case exists && d.mcs && (d.optional || !isOurs(current)):
+	case exists && d.mcs && (d.optional || !isOurs):
 		if err := usable(current); err != nil {
 			return "", err
 		}
@@ -210,11 +200,6 @@ func decide(d definition, current *apiextensionsv1.CustomResourceDefinition, our
 		return fmt.Sprintf("left alone (applied by Comity %s, which is newer than this %s)", current.Annotations[annotationVersion], ours), nil
 	}
 	return "", nil
-}
-
-// isOurs reports whether an earlier run applied the definition.
-func isOurs(crd *apiextensionsv1.CustomResourceDefinition) bool {
-	return crd.Labels[labelManagedBy] == fieldOwner || model.AppliedBy(crd, fieldOwner, "")
 }
 
 // usable refuses a definition of the MCS API that lacks what the agent reads and writes.

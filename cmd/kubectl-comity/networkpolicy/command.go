@@ -59,31 +59,27 @@ func New(env *command.Env) *cobra.Command {
 					return fmt.Errorf("--pod-cidrs %s=%s: %w", id, podCIDRs[id], err)
 				}
 			}
-			return run(ctx, env, key, args[1:], given)
+			sites, err := agent.Sites(ctx, env, args[1:])
+			if err != nil {
+				return err
+			}
+			for _, site := range sites {
+				if site.Target == nil {
+					env.Warnf("%v", site.Err)
+					continue
+				}
+				export := &mcsv1beta1.ServiceExport{}
+				if err := site.Target.Get(ctx, key.Namespace, key.Name, export); err == nil {
+					return show(ctx, env, site.Target, export, given)
+				} else if !apierrors.IsNotFound(err) {
+					return err
+				}
+			}
+			return fmt.Errorf("none of the clusters that were read has a ServiceExport %s; name the context of one that exports the Service", key)
 		})
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.Flags().StringToStringVar(&podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges from which a cluster connects, instead of those that are read (repeatable)")
 	return cmd
-}
-
-func run(ctx context.Context, env *command.Env, key client.ObjectKey, contexts []string, given map[string][]netip.Prefix) error {
-	sites, err := agent.Sites(ctx, env, contexts)
-	if err != nil {
-		return err
-	}
-	for _, site := range sites {
-		if site.Target == nil {
-			env.Warnf("%v", site.Err)
-			continue
-		}
-		export := &mcsv1beta1.ServiceExport{}
-		if err := site.Target.Get(ctx, key.Namespace, key.Name, export); err == nil {
-			return show(ctx, env, site.Target, export, given)
-		} else if !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return fmt.Errorf("none of the clusters that were read has a ServiceExport %s; name the context of one that exports the Service", key)
 }
 
 // show prints the policy for one cluster that exports the Service, and where its addresses come from.
