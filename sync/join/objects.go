@@ -193,9 +193,6 @@ func roleBinding(namespace, name, role, accountNamespace, account string) *rbacv
 	}
 }
 
-// quotaName is the name of the ResourceQuota in every exchange namespace of a hub.
-const quotaName = "comity-exchange"
-
 // quota bounds what the member that writes an exchange namespace of a hub can store
 // there, because all members depend on the hub's etcd. The numbers are those that
 // the readers accept, by the arithmetic of budget.MaxExports and so on. A member of its own
@@ -215,7 +212,7 @@ func quota(namespace string) *corev1.ResourceQuota {
 	} {
 		hard[name] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
-	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, quotaName, nil), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, "comity-exchange", nil), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 }
 
 // namespaceFieldOwner is the field manager of what recordNamespaces writes. It is not
@@ -269,13 +266,6 @@ func sameGrant(a, b *rbacv1.RoleBinding) bool {
 // recordOf is the annotation, on the Roles that a join gives to accounts in Comity's
 // namespace, that holds the UID of an exchange namespace which the account may use.
 func recordOf(namespace string) string { return "namespace.comity.dev/" + namespace }
-
-// rolesOfAccounts are the Roles that joins gave to accounts in Comity's namespace.
-func (m *member) rolesOfAccounts(ctx context.Context) ([]rbacv1.Role, error) {
-	var roles rbacv1.RoleList
-	err := m.list(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner})
-	return roles.Items, err
-}
 
 // recordNamespaces records the exchange namespaces, which have been applied, before anybody
 // gets a credential for them. It refuses those that somebody created after they were checked.

@@ -189,9 +189,11 @@ func (m *member) checkNamespaces(ctx context.Context) (uids map[string]types.UID
 			continue
 		}
 		if len(uids) == 0 {
-			if recorded, err = m.rolesOfAccounts(ctx); err != nil {
+			var roles rbacv1.RoleList // that joins gave to accounts in Comity's namespace
+			if err := m.list(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner}); err != nil {
 				return nil, nil, err
 			}
+			recorded = roles.Items
 		}
 		if err := m.refuseForeign(ctx, &found, recorded); err != nil {
 			return nil, nil, err

@@ -165,26 +165,6 @@ func (v perCluster) addFlag(flags *pflag.FlagSet, name, usage string) {
 	v[name] = flags.StringToString(name, nil, usage+" (repeatable)")
 }
 
-// set puts the value of a flag into a cluster.
-func set(c *join.Cluster, flag, text string) (err error) {
-	items := strings.Split(text, ",")
-	switch flag {
-	case "server":
-		c.Server = text
-	case "ca":
-		c.CAData, err = readCA(text)
-	case "pod-cidrs":
-		c.PodCIDRs, err = model.ParsePrefixes(items)
-	case "service-cidrs":
-		c.ServiceCIDRs, err = model.ParsePrefixes(items)
-	case "accept-cidrs":
-		c.AcceptedCIDRs, err = model.ParsePrefixes(items)
-	case "accept-namespaces":
-		c.AcceptedNamespaces = items
-	}
-	return err
-}
-
 // apply sets the values on clusters, and on hub, which may be nil.
 func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
 	for _, flag := range slices.Sorted(maps.Keys(v)) {
@@ -196,20 +176,30 @@ func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
 			} else if hub == nil || id != string(join.HubID) || flag != "server" && flag != "ca" {
 				return fmt.Errorf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, idsOf(clusters))
 			}
-			if err := set(c, flag, text); err != nil {
+			var err error
+			switch items := strings.Split(text, ","); flag {
+			case "server":
+				c.Server = text
+			case "ca":
+				c.CAData, err = os.ReadFile(text)
+				if err == nil && !x509.NewCertPool().AppendCertsFromPEM(c.CAData) {
+					err = errors.New("the file holds no PEM certificate; expected the bundle that verifies the API server")
+				}
+			case "pod-cidrs":
+				c.PodCIDRs, err = model.ParsePrefixes(items)
+			case "service-cidrs":
+				c.ServiceCIDRs, err = model.ParsePrefixes(items)
+			case "accept-cidrs":
+				c.AcceptedCIDRs, err = model.ParsePrefixes(items)
+			case "accept-namespaces":
+				c.AcceptedNamespaces = items
+			}
+			if err != nil {
 				return fmt.Errorf("--%s %s=%s: %w", flag, id, text, err)
 			}
 		}
 	}
 	return nil
-}
-
-func readCA(file string) ([]byte, error) {
-	data, err := os.ReadFile(file)
-	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(data) {
-		err = errors.New("the file holds no PEM certificate; expected the bundle that verifies the API server")
-	}
-	return data, err
 }
 
 // Prober checks from inside a cluster what it reaches: agent.Probe, save in tests.

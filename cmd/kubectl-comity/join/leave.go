@@ -292,7 +292,27 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 
 // finish prints what was done, and what is left to do elsewhere.
 func (l *leaving) finish(peers []join.Cluster) error {
-	left := l.undone(peers)
+	var left []string
+	for _, step := range l.report.steps {
+		if step.Verb == join.Pending {
+			left = append(left, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.lost)) {
+		if name == l.hub {
+			left = append(left, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: kubectl comity leave --hub %s --id %s %s",
+				name, l.leaver.ID, name, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
+			continue
+		}
+		left = append(left, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
+			name, l.leaver.ID, l.leaver.ID, name))
+	}
+	for _, peer := range peers {
+		if peer.RESTConfig == nil && len(l.lost) == 0 {
+			left = append(left, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT",
+				peer.ID, l.leaver.ID, l.leaver.ID))
+		}
+	}
 	result := leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left}
 	err := l.output.Print(l.env.Out, "LeaveResult", result, func() {
 		done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
@@ -323,28 +343,4 @@ type leaveResult struct {
 	Steps   []join.Step `json:"steps"`
 	// Undone says what is left to do in clusters that were not given or did not answer.
 	Undone []string `json:"undone,omitempty"`
-}
-
-func (l *leaving) undone(peers []join.Cluster) (texts []string) {
-	for _, step := range l.report.steps {
-		if step.Verb == join.Pending {
-			texts = append(texts, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(l.lost)) {
-		if name == l.hub {
-			texts = append(texts, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: kubectl comity leave --hub %s --id %s %s",
-				name, l.leaver.ID, name, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
-			continue
-		}
-		texts = append(texts, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
-			name, l.leaver.ID, l.leaver.ID, name))
-	}
-	for _, peer := range peers {
-		if peer.RESTConfig == nil && len(l.lost) == 0 {
-			texts = append(texts, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT",
-				peer.ID, l.leaver.ID, l.leaver.ID))
-		}
-	}
-	return texts
 }
