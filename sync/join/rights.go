@@ -55,7 +55,7 @@ const applyVerbs = "get create patch"
 // names every missing right of every cluster.
 func (p *Prepared) checkRights(ctx context.Context) error {
 	var lacking error
-	for _, m := range p.clusters() {
+	for _, m := range p.clusters {
 		missing, err := m.missing(ctx, m.rights())
 		if err != nil {
 			return m.named(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -111,11 +112,25 @@ func (d *drain) drain(ctx context.Context, target *command.Target, id model.Clus
 	if d.self {
 		return d.write(ctx, target, id, drained, "drained")
 	}
-	imports, only, err := served(ctx, target.Client, id)
-	if err != nil {
-		return target.Errorf("%w", err)
+	list := &discoveryv1.EndpointSliceList{}
+	if err := target.Client.List(ctx, list, client.HasLabels{model.LabelServiceName, model.LabelSourceCluster}); err != nil {
+		return target.Errorf("list EndpointSlices: %w", err)
 	}
-	text := fmt.Sprintf("%s: %d imports have endpoints of cluster %s.\n", target.Context, imports, id)
+	// Imports with endpoints of the cluster, and those of which another one has a ready endpoint.
+	has, others := sets.New[string](), sets.New[string]()
+	for i := range list.Items {
+		s := &list.Items[i]
+		key := s.Namespace + "/" + s.Labels[model.LabelServiceName]
+		switch {
+		case !model.IsManaged(s) || len(s.Endpoints) == 0:
+		case s.Labels[model.LabelSourceCluster] == string(id):
+			has.Insert(key)
+		case slices.ContainsFunc(s.Endpoints, model.IsReady):
+			others.Insert(key)
+		}
+	}
+	only := sets.List(has.Difference(others))
+	text := fmt.Sprintf("%s: %d imports have endpoints of cluster %s.\n", target.Context, len(has), id)
 	if len(only) > 0 {
 		then := "it goes on serving them"
 		if d.force {
@@ -127,35 +142,6 @@ func (d *drain) drain(ctx context.Context, target *command.Target, id model.Clus
 		return err
 	}
 	return d.write(ctx, target, id, drained, "drained")
-}
-
-// served counts the imports with endpoints of a cluster, and lists those of which no other
-// cluster has a ready one.
-func served(ctx context.Context, c client.Client, id model.ClusterID) (imports int, only []string, err error) {
-	list := &discoveryv1.EndpointSliceList{}
-	if err := c.List(ctx, list, client.HasLabels{model.LabelServiceName, model.LabelSourceCluster}); err != nil {
-		return 0, nil, fmt.Errorf("list EndpointSlices: %w", err)
-	}
-	has, others := map[string]bool{}, map[string]bool{}
-	for i := range list.Items {
-		s := &list.Items[i]
-		key := s.Namespace + "/" + s.Labels[model.LabelServiceName]
-		isReady := slices.ContainsFunc(s.Endpoints, model.IsReady)
-		switch {
-		case !model.IsManaged(s) || len(s.Endpoints) == 0:
-		case s.Labels[model.LabelSourceCluster] == string(id):
-			has[key] = true
-		default:
-			others[key] = others[key] || isReady
-		}
-	}
-	for key := range has {
-		if !others[key] {
-			only = append(only, key)
-		}
-	}
-	slices.Sort(only)
-	return len(has), only, nil
 }
 
 // write sets what drains the cluster, or removes it.
