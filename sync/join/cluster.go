@@ -5,14 +5,22 @@ package join
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -165,4 +173,156 @@ func (c Cluster) withDefaults() (Cluster, error) {
 		return c, fmt.Errorf("cluster %s: %q is not a valid namespace name: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
 	}
 	return c, nil
+}
+
+// Ranges are the addresses that the Pods and Services of a cluster get.
+type Ranges struct {
+	Pods, Services []netip.Prefix
+	// Source says where Pods come from, for a reader.
+	Source string
+}
+
+// RangesOf finds out the ranges of a cluster: those given, else what the cluster says of
+// itself. There may be no range of Pods. It needs the RESTConfig and an ID for messages.
+func RangesOf(ctx context.Context, c Cluster) (Ranges, error) {
+	m, err := open(c, Options{})
+	if err != nil {
+		return Ranges{}, err
+	}
+	err = m.named(m.learn(ctx))
+	return m.ranges, err
+}
+
+// learn finds out m's ranges: those given, else what the cluster says of itself.
+func (m *member) learn(ctx context.Context) error {
+	m.ranges = Ranges{Pods: m.PodCIDRs, Services: m.ServiceCIDRs, Source: "the pod ranges given"}
+	config, err := m.kubeadmConfig(ctx)
+	if err != nil {
+		return err
+	}
+	if m.PodCIDRs == nil {
+		// The range of the whole cluster covers Nodes that are still to come; only kubeadm
+		// writes it down. What Nodes have beyond it counts too.
+		whole := model.ReadPrefixes(config.Networking["podSubnet"])
+		m.ranges.Pods, m.ranges.Source = whole, "the pod subnet of the cluster"
+		var nodes corev1.NodeList
+		if err := m.list(ctx, &nodes); err != nil {
+			return err
+		}
+		for i := range nodes.Items {
+			for _, prefix := range model.ReadPrefixes(nodes.Items[i].Spec.PodCIDRs...) {
+				if !covered(prefix, whole) {
+					m.ranges.Pods = append(m.ranges.Pods, prefix)
+					m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+				}
+			}
+		}
+	}
+	if m.ServiceCIDRs != nil {
+		return nil
+	}
+	var list networkingv1.ServiceCIDRList // from Kubernetes 1.33 on
+	err = m.list(ctx, &list)
+	for i := range list.Items {
+		m.ranges.Services = append(m.ranges.Services, model.ReadPrefixes(list.Items[i].Spec.CIDRs...)...)
+	}
+	if !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if m.ranges.Services = model.ReadPrefixes(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 { // not to know it would skip a check
+		return fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
+	}
+	return nil
+}
+
+// kubeadmConfig is what kubeadm wrote down of the cluster that it made.
+type kubeadmConfig struct {
+	ControlPlaneEndpoint string            `json:"controlPlaneEndpoint"`
+	Networking           map[string]string `json:"networking"`
+}
+
+// kubeadmConfig is empty if another tool made the cluster.
+func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err error) {
+	var stored corev1.ConfigMap
+	if err := m.get(ctx, metav1.NamespaceSystem, "kubeadm-config", &stored); err != nil {
+		return config, client.IgnoreNotFound(err)
+	}
+	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil {
+		return kubeadmConfig{}, nil //nolint:nilerr // it is kubeadm's to read; there are other sources
+	}
+	return config, nil
+}
+
+// disjoint refuses clusters whose ranges overlap.
+func disjoint(a, b *member) error {
+	if overlap := Overlap(a.ID, b.ID, a.ranges, b.ranges); overlap != "" && !a.opts.AllowOverlap {
+		return fmt.Errorf("%s; give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it", overlap)
+	}
+	return nil
+}
+
+// Overlap says which ranges of two clusters overlap such that Pods could have the same
+// address as a Pod or Service of the other: packets to such a Pod would never leave the
+// node's own cluster. It is empty if none do. Service ranges may be the same in both, as
+// they are by default in most clusters: no address of a Service is ever given to another
+// cluster.
+func Overlap(a, b model.ClusterID, ofA, ofB Ranges) string {
+	for _, c := range []struct {
+		kindA, kindB   string
+		rangeA, rangeB []netip.Prefix
+	}{
+		{"pod", "pod", ofA.Pods, ofB.Pods},
+		{"pod", "service", ofA.Pods, ofB.Services},
+		{"service", "pod", ofA.Services, ofB.Pods},
+	} {
+		for _, one := range c.rangeA {
+			for _, other := range c.rangeB {
+				if one.Overlaps(other) {
+					return fmt.Sprintf("the %s range %s of cluster %s overlaps the %s range %s of cluster %s", c.kindA, one, a, c.kindB, other, b)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// acceptedFrom decides which addresses of peer are accepted, and says so if that is new.
+// stored is what the Peer says now.
+func acceptedFrom(peer *member, stored []string) (accepted []string, note string, err error) {
+	switch {
+	case peer.AcceptedCIDRs != nil:
+		accepted, note = formatCIDRs(peer.AcceptedCIDRs), "the ranges given"
+	case peer.PodCIDRs == nil && len(stored) > 0:
+		return stored, uncovered(stored, peer), nil
+	default:
+		accepted, note = formatCIDRs(peer.ranges.Pods), peer.ranges.Source
+		if len(accepted) == 0 {
+			return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
+		}
+	}
+	switch {
+	case slices.Equal(accepted, stored):
+		return accepted, "", nil
+	case len(accepted) == 0:
+		return nil, fmt.Sprintf("accepts no address from %s", peer.ID), nil
+	}
+	return accepted, fmt.Sprintf("accepts %s from %s, %s", strings.Join(accepted, ","), peer.ID, note), nil
+}
+
+// uncovered names the pod ranges of peer that lie outside of what was accepted.
+func uncovered(stored []string, peer *member) string {
+	known := model.ReadPrefixes(stored...)
+	missing := model.Without(peer.ranges.Pods, func(p netip.Prefix) bool { return covered(p, known) })
+	if len(missing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("still accepts %s from %s, which lacks %s; pass --accept-cidrs %s=RANGE,... to change that",
+		strings.Join(stored, ","), peer.ID, strings.Join(formatCIDRs(missing), ","), peer.ID)
+}
+
+// covered reports whether every address of a range is in one of others.
+func covered(inner netip.Prefix, others []netip.Prefix) bool {
+	return slices.ContainsFunc(others, func(outer netip.Prefix) bool {
+		return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+	})
 }
