@@ -90,7 +90,7 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	if err := errors.Join(err, target.Client.List(ctx, &peers)); err != nil {
 		return target.Errorf("%w", err)
 	}
-	namespace, service, policies := s.of(key)
+	namespace, service := s.namespaces[key.Namespace], s.services[key]
 	if len(service.Spec.Selector) == 0 {
 		return target.Errorf("Service %s has no selector, or does not exist, so no NetworkPolicy can be made for its Pods; select those behind its EndpointSlices by hand", key)
 	}
@@ -112,7 +112,7 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	if err != nil {
 		return fmt.Errorf("encode the NetworkPolicy: %w", err)
 	}
-	if len(selecting(policies, service.Spec.Selector)) == 0 {
+	if len(selecting(s.policies[key.Namespace], service.Spec.Selector)) == 0 {
 		env.Warnf("context %q: no NetworkPolicy selects the Pods of Service %s, so they admit every client; with this one, they admit only these clusters", target.Context, key)
 	}
 	_, err = fmt.Fprintf(command.Whole(env.Out), "%s# If Pods connect from other addresses, such as those of Nodes, pass them: --pod-cidrs %s=RANGE,...\n%s", comments, from[0].id, content)
@@ -128,7 +128,7 @@ func Check(ctx context.Context, target *command.Target, exports []mcsv1beta1.Ser
 	}
 	for i := range exports {
 		export := &exports[i]
-		namespace, service, policies := s.of(client.ObjectKeyFromObject(export))
+		namespace, service, policies := s.namespaces[export.Namespace], s.services[client.ObjectKeyFromObject(export)], s.policies[export.Namespace]
 		if len(service.Spec.Selector) == 0 || len(policies) == 0 {
 			continue
 		}
@@ -150,35 +150,33 @@ func Check(ctx context.Context, target *command.Target, exports []mcsv1beta1.Ser
 
 // state is what decides who connects to the Pods of Services.
 type state struct {
-	namespaces corev1.NamespaceList
-	services   corev1.ServiceList
-	policies   networkingv1.NetworkPolicyList
+	namespaces map[string]corev1.Namespace
+	services   map[client.ObjectKey]corev1.Service
+	// policies are those of a namespace.
+	policies map[string][]networkingv1.NetworkPolicy
 }
 
 // read reads the state of one namespace, or of all.
 func read(ctx context.Context, target *command.Target, namespace string) (s state, err error) {
+	var namespaces corev1.NamespaceList
+	var services corev1.ServiceList
+	var policies networkingv1.NetworkPolicyList
 	within := client.InNamespace(namespace)
-	err = errors.Join(target.Client.List(ctx, &s.namespaces), target.Client.List(ctx, &s.services, within), target.Client.List(ctx, &s.policies, within))
+	err = errors.Join(target.Client.List(ctx, &namespaces), target.Client.List(ctx, &services, within), target.Client.List(ctx, &policies, within))
 	if err != nil {
-		err = fmt.Errorf("read what NetworkPolicies select: %w", err)
+		return s, fmt.Errorf("read what NetworkPolicies select: %w", err)
 	}
-	return s, err
-}
-
-// of is what concerns one Service. An object that does not exist is empty.
-func (s state) of(key client.ObjectKey) (namespace corev1.Namespace, service corev1.Service, policies []networkingv1.NetworkPolicy) {
-	for _, n := range s.namespaces.Items {
-		if n.Name == key.Namespace {
-			namespace = n
-		}
+	s = state{map[string]corev1.Namespace{}, map[client.ObjectKey]corev1.Service{}, map[string][]networkingv1.NetworkPolicy{}}
+	for _, one := range namespaces.Items {
+		s.namespaces[one.Name] = one
 	}
-	for _, one := range s.services.Items {
-		if client.ObjectKeyFromObject(&one) == key {
-			service = one
-		}
+	for _, one := range services.Items {
+		s.services[client.ObjectKeyFromObject(&one)] = one
 	}
-	isElsewhere := func(policy networkingv1.NetworkPolicy) bool { return policy.Namespace != key.Namespace }
-	return namespace, service, slices.DeleteFunc(slices.Clone(s.policies.Items), isElsewhere)
+	for _, one := range policies.Items {
+		s.policies[one.Namespace] = append(s.policies[one.Namespace], one)
+	}
+	return s, nil
 }
 
 // closed names the policies that keep a cluster away from a Pod of the Service; empty if none do.
