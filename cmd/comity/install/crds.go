@@ -52,6 +52,9 @@ type definition struct {
 	mcs bool
 	// optional is true for definitions that are checked and not applied.
 	optional bool
+	// current is what is stored, and leave why that is left as it is; "" if it has to be applied.
+	current *apiextensionsv1.CustomResourceDefinition
+	leave   string
 }
 
 // CRDs installs the definitions and waits until they are established. It checks
@@ -62,9 +65,12 @@ func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) err
 		return err
 	}
 	var refused []error
-	for _, d := range definitions {
-		refused = append(refused, await(ctx, out, func(ctx context.Context) error {
-			_, _, err := examine(ctx, c, d, o.Version)
+	for i := range definitions {
+		d := &definitions[i]
+		refused = append(refused, await(ctx, out, func(ctx context.Context) (err error) {
+			if d.current, err = find(ctx, c, d.GetName()); err == nil {
+				d.leave, err = decide(*d, d.current, o.Version)
+			}
 			return err
 		}))
 	}
@@ -72,9 +78,17 @@ func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) err
 		return err
 	}
 	for _, d := range definitions {
-		if err := await(ctx, out, func(ctx context.Context) error { return install(ctx, c, out, d, o.Version) }); err != nil {
-			return fmt.Errorf("customresourcedefinition %s: %w", d.GetName(), err)
+		done, applied := d.leave, d.DeepCopy()
+		if done == "" {
+			err := await(ctx, out, func(ctx context.Context) error {
+				return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
+			})
+			if err != nil {
+				return fmt.Errorf("customresourcedefinition %s: %w", d.GetName(), err)
+			}
+			done = outcome(d.current, applied)
 		}
+		say(out, "customresourcedefinition %s %s", d.GetName(), done)
 	}
 	for _, d := range definitions {
 		if err := await(ctx, out, func(ctx context.Context) error { return established(ctx, c, d) }); err != nil {
@@ -82,31 +96,6 @@ func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) err
 		}
 	}
 	return nil
-}
-
-// install applies one definition if it has to be applied, and says what it did.
-func install(ctx context.Context, c client.Client, out io.Writer, d definition, version string) error {
-	current, done, err := examine(ctx, c, d, version)
-	if err != nil {
-		return err
-	}
-	if done == "" {
-		applied := d.DeepCopy()
-		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
-			return err
-		}
-		done = outcome(current, applied)
-	}
-	say(out, "customresourcedefinition %s %s", d.GetName(), done)
-	return nil
-}
-
-// examine reads a definition and says why it is left as it is; "" if it has to be applied.
-func examine(ctx context.Context, c client.Client, d definition, version string) (current *apiextensionsv1.CustomResourceDefinition, leave string, err error) {
-	if current, err = find(ctx, c, d.GetName()); err == nil {
-		leave, err = decide(d, current, version)
-	}
-	return current, leave, err
 }
 
 // outcome names what an apply did to an object; was has no resource version if

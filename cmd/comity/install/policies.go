@@ -38,7 +38,7 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 	if err != nil {
 		return err
 	}
-	p := policies{client: c, out: out}
+	p := policies{client: c, out: out, found: map[string]*metav1.PartialObjectMetadata{}}
 	if o.OwnerClusterRole != "" {
 		role := &rbacv1.ClusterRole{}
 		err := await(ctx, out, func(ctx context.Context) error {
@@ -70,6 +70,8 @@ type policies struct {
 	out    io.Writer
 	// owner is nil for policies without one.
 	owner *metav1.OwnerReference
+	// found are those that check read, by name; empty if there is none.
+	found map[string]*metav1.PartialObjectMetadata
 }
 
 // check refuses policies that exist and are not ours. One that belongs to
@@ -77,9 +79,11 @@ type policies struct {
 func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured) error {
 	var foreign, going error
 	for _, policy := range wanted {
-		current, err := p.find(ctx, policy.GetName())
-		switch {
-		case err != nil:
+		current := &metav1.PartialObjectMetadata{}
+		current.SetGroupVersionKind(policyKind)
+		p.found[policy.GetName()] = current
+		switch err := p.client.Get(ctx, client.ObjectKey{Name: policy.GetName()}, current); {
+		case client.IgnoreNotFound(err) != nil:
 			return err
 		case current.ResourceVersion == "":
 		case current.Labels[labelManagedBy] != fieldOwner:
@@ -95,13 +99,6 @@ func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured
 	return cmp.Or(foreign, going)
 }
 
-// find reads a policy; one that does not exist comes back empty.
-func (p policies) find(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
-	current := &metav1.PartialObjectMetadata{}
-	current.SetGroupVersionKind(policyKind)
-	return current, client.IgnoreNotFound(p.client.Get(ctx, client.ObjectKey{Name: name}, current))
-}
-
 // owns reports whether a policy of this package is ours: it has no owner, or one
 // with the name of ours. The UID may be that of an earlier ClusterRole.
 func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
@@ -114,23 +111,19 @@ func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
 }
 
 func (p policies) apply(ctx context.Context, policy *unstructured.Unstructured) error {
-	current, err := p.find(ctx, policy.GetName())
-	if err != nil {
-		return err
-	}
 	applied := policy.DeepCopy()
 	applied.SetLabels(labels.Merge(applied.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
 	if p.owner != nil {
 		applied.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
 	}
-	err = p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
+	err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err): // of a patch, that is the kind
 		return wait("the API server does not serve ExportPolicies (%s) yet", policyv1alpha1.GroupVersion)
 	case err != nil:
 		return err
 	}
-	say(p.out, "exportpolicy %s %s", policy.GetName(), outcome(current, applied))
+	say(p.out, "exportpolicy %s %s", policy.GetName(), outcome(p.found[policy.GetName()], applied))
 	return nil
 }
 
