@@ -35,10 +35,6 @@ import (
 // alone. Where an agent did not remove what it imported, its Peer stays, with a Step that is
 // Pending. What no join made is never deleted.
 func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Cluster, opts Options) error {
-	opts, err := opts.withDefaults()
-	if err != nil {
-		return err
-	}
 	hub, all, err := checked(hub, append([]Cluster{leaving}, others...))
 	if err != nil {
 		return err
@@ -141,11 +137,8 @@ var (
 // What somebody else made is never deleted, whatever its labels and names are.
 // The agent must not run: it would make its imports again. Repeating it is free.
 func Purge(ctx context.Context, c Cluster, opts Options) error {
-	opts, err := opts.withDefaults()
+	c, err := c.withDefaults()
 	if err != nil {
-		return err
-	}
-	if c, err = c.withDefaults(); err != nil {
 		return err
 	}
 	m, err := open(c, opts)

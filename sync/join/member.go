@@ -87,6 +87,10 @@ func newScheme() *runtime.Scheme {
 
 // open prepares a client for c, which has its defaults; it sends no request.
 func open(c Cluster, opts Options) (*member, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	if c.RESTConfig == nil {
 		return nil, fmt.Errorf("cluster %s: there is no access to it; give the kubeconfig of an administrator", c.ID)
 	}

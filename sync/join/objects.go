@@ -52,25 +52,32 @@ const managedByLabel = "app.kubernetes.io/managed-by"
 // what the others export to it: for each of them in their order, or all for the hub if there
 // is one. It needs no access. Write applies the same objects; an administrator may keep them
 // in Git instead.
-func Objects(hub *Cluster, members ...Cluster) (all [][]client.Object, err error) {
+func Objects(hub *Cluster, members ...Cluster) ([][]client.Object, error) {
+	_, all, err := layOut(hub, members)
+	return all, err
+}
+
+// layOut gives the hub, if there is one, and the members, with their defaults; and what is
+// needed at each of them, or at the hub alone, which is the first.
+func layOut(hub *Cluster, members []Cluster) (clusters []Cluster, all [][]client.Object, err error) {
 	if hub, members, err = checked(hub, members); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(members) == 0 || hub == nil && len(members) == 1 {
-		return nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
+		return nil, nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
 	}
 	if hub != nil {
 		objects, err := exchanges(*hub, members, members)
-		return [][]client.Object{objects}, err
+		return append([]Cluster{*hub}, members...), [][]client.Object{objects}, err
 	}
 	for _, m := range members {
 		objects, err := exchanges(m, []Cluster{m}, members)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		all = append(all, objects)
 	}
-	return all, nil
+	return members, all, nil
 }
 
 // exchanges are what is needed at a cluster so that publishers write there what members read:

@@ -45,28 +45,17 @@ type Route struct{ Holder, Peer model.ClusterID }
 // that are for it. It writes nothing. Give all members: to add one, repeat it with one more.
 // Errors name cluster, object and remedy.
 func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options) (*Prepared, error) {
-	opts, err := opts.withDefaults()
+	clusters, exchanges, err := layOut(hub, members)
 	if err != nil {
 		return nil, err
-	}
-	if hub, members, err = checked(hub, members); err != nil {
-		return nil, err
-	}
-	exchanges, err := Objects(hub, members...)
-	if err != nil {
-		return nil, err
-	}
-	all := members
-	if hub != nil {
-		all = append([]Cluster{*hub}, members...)
 	}
 	p := &Prepared{addresses: map[Route]Address{}}
-	for i, c := range all {
+	for i, c := range clusters {
 		m, err := open(c, opts)
 		if err != nil {
 			return nil, err
 		}
-		if i < len(exchanges) { // the hub alone has one, if there is a hub
+		if i < len(exchanges) {
 			m.exchange = exchanges[i]
 		}
 		p.clusters = append(p.clusters, m)
