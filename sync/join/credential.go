@@ -170,25 +170,38 @@ func onLoopback(server string) bool {
 // whose next apply of the account would remove the annotations.
 const tokenFieldOwner = "comity-join-token"
 
-// trust stores in m the credential of its account at issuer, as each of the Secrets
-// in which a good one is not there. issuer has the address by which m reaches it.
-func (m *member) trust(ctx context.Context, issuer *member, account string, secrets ...string) error {
+// trust stores the credential of one route, in each of the Secrets in which a good one is
+// not there. In a hub it is also the one by which the holder reads each of its peers there.
+func (p *Prepared) trust(ctx context.Context, r Route) error {
+	holder, issuer := p.find(r.Holder), *p.find(r.Peer)
+	issuer.Server, issuer.CAData = p.addresses[r].Server, p.addresses[r].CAData
+	account, secrets := accountOf(issuer.Cluster, holder.ID), []string{p.secretOf(r)}
+	if p.hub != nil {
+		if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
+			return err
+		}
+		for _, planned := range p.peers {
+			if planned.holder == holder {
+				secrets = append(secrets, planned.wanted.Spec.KubeconfigSecret)
+			}
+		}
+	}
 	var issued []byte
 	var note string
 	for _, name := range secrets {
-		existing, err := m.secret(ctx, name)
+		existing, err := holder.secret(ctx, name)
 		if err != nil {
 			return err
 		}
 		// The agent renews the token of each Secret by itself, so they need not be the same.
-		kubeconfig, wanted := existing.Data[KubeconfigKey], secret(m.Namespace, name)
+		kubeconfig, wanted := existing.Data[KubeconfigKey], secret(holder.Namespace, name)
 		keep, err := issuer.accepts(ctx, account, kubeconfig)
 		if err != nil {
 			return err
 		}
 		if !keep {
 			if note == "" {
-				if issued, note, err = issuer.issue(ctx, account, m.opts.Rotate || m.replaced); err != nil {
+				if issued, note, err = issuer.issue(ctx, account, holder.opts.Rotate || holder.replaced); err != nil {
 					return err
 				}
 			}
@@ -200,11 +213,11 @@ func (m *member) trust(ctx context.Context, issuer *member, account string, secr
 		// The agent renews the token and then owns that field; applying the same
 		// value again would still write the new ownership.
 		if keep && contains(existing.Labels, wanted.Labels) {
-			m.report(wanted, Unchanged, "")
+			holder.report(wanted, Unchanged, "")
 			continue
 		}
 		wanted.Data = map[string][]byte{KubeconfigKey: kubeconfig}
-		if err := m.apply(ctx, wanted, note); err != nil {
+		if err := holder.apply(ctx, wanted, note); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -157,37 +158,33 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(gvk)
 	key := client.ObjectKeyFromObject(object)
-	err := m.get(ctx, key.Namespace, key.Name, before)
-	if client.IgnoreNotFound(err) != nil {
+	err, verb := m.get(ctx, key.Namespace, key.Name, before), Changed
+	if apierrors.IsNotFound(err) {
+		verb = Created
+	} else if err != nil {
 		return err
 	}
-	exists, verb := err == nil, Changed
-	if !exists {
-		verb = Created
-	}
 	switch {
-	case gvk.Kind == "Namespace" && key.Name == m.Namespace && exists:
-		// It is the release's, or a user's, and needs nothing of ours.
-		m.report(object, Unchanged, note)
-		return nil
-	case m.opts.DryRun && (!exists || gvk.Kind == "Secret"):
-		m.report(object, verb, note) // its namespace or the credential may be missing, so that the API server cannot be asked
-		return nil
-	}
-	wanted := m.toApply(object)
-	options := []client.ApplyOption{client.FieldOwner(FieldOwner), client.ForceOwnership}
-	if m.opts.DryRun {
-		options = append(options, client.DryRunAll)
-	}
-	if err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), options...); err != nil {
-		return fmt.Errorf("apply %s %s: %w", gvk.Kind, display(key), err)
-	}
-	for _, object := range []*unstructured.Unstructured{before, wanted} {
-		object.SetManagedFields(nil)
-		object.SetResourceVersion("")
-	}
-	if equality.Semantic.DeepEqual(before.Object, wanted.Object) {
-		verb = Unchanged
+	case verb == Changed && gvk.Kind == "Namespace" && key.Name == m.Namespace:
+		verb = Unchanged // it is the release's, or a user's, and needs nothing of ours
+	case m.opts.DryRun && (verb == Created || gvk.Kind == "Secret"):
+		// Its namespace or the credential may be missing, so that the API server cannot be asked.
+	default:
+		wanted := m.toApply(object)
+		options := []client.ApplyOption{client.FieldOwner(FieldOwner), client.ForceOwnership}
+		if m.opts.DryRun {
+			options = append(options, client.DryRunAll)
+		}
+		if err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), options...); err != nil {
+			return fmt.Errorf("apply %s %s: %w", gvk.Kind, display(key), err)
+		}
+		for _, object := range []*unstructured.Unstructured{before, wanted} {
+			object.SetManagedFields(nil)
+			object.SetResourceVersion("")
+		}
+		if equality.Semantic.DeepEqual(before.Object, wanted.Object) {
+			verb = Unchanged
+		}
 	}
 	m.report(object, verb, note)
 	return nil

@@ -313,25 +313,6 @@ func (p *Prepared) Resolve(ctx context.Context) error {
 	return nil
 }
 
-// trust stores the credential of one route. In a hub it is also the one by which the member
-// reads each of its peers there.
-func (p *Prepared) trust(ctx context.Context, r Route) error {
-	holder, reached := p.find(r.Holder), *p.find(r.Peer)
-	reached.Server, reached.CAData = p.addresses[r].Server, p.addresses[r].CAData
-	secrets := []string{p.secretOf(r)}
-	if p.hub != nil {
-		if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
-			return err
-		}
-		for _, planned := range p.peers {
-			if planned.holder == holder {
-				secrets = append(secrets, planned.wanted.Spec.KubeconfigSecret)
-			}
-		}
-	}
-	return holder.trust(ctx, &reached, accountOf(reached.Cluster, holder.ID), secrets...)
-}
-
 // secretOf is the name of the Secret with the credential of a route.
 func (p *Prepared) secretOf(r Route) string {
 	if p.hub != nil {

@@ -257,7 +257,7 @@ func TestOneServerIsCheckedByFlags(t *testing.T) {
 		{"a server that answers", []string{"--server", ca.serve(t, http.StatusForbidden, asItIs), "--ca-file", file}, ""},
 		{"a server that does not listen", []string{"--server", "https://" + unused(t), "--ca-file", file}, "connect: connection refused"},
 		{"a CA file that is not there", []string{"--server", "https://127.0.0.1", "--ca-file", file + "x"}, "--ca-file"},
-		{"a server without a CA", []string{"--server", "https://127.0.0.1"}, "--server and --ca-file"},
+		{"a server without a CA", []string{"--server", "https://127.0.0.1"}, "missing [ca-file]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cmd := NewCommand()
