@@ -26,9 +26,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// fieldOwner is the field manager of confirmations.
-const fieldOwner = "kubectl-comity"
-
 // New is the command confirm.
 func New(env *command.Env) *cobra.Command {
 	cmd := &cobra.Command{
@@ -84,7 +81,7 @@ func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(cont
 		}
 		for _, c := range p.changes {
 			patch := client.RawPatch(types.MergePatchType, []byte(c.patch))
-			if err := target.Client.Patch(cmd.Context(), c.object, patch, client.FieldOwner(fieldOwner)); err != nil {
+			if err := target.Client.Patch(cmd.Context(), c.object, patch, client.FieldOwner("kubectl-comity")); err != nil {
 				return command.Incomplete(target.Errorf("%T %s: %w", c.object, client.ObjectKeyFromObject(c.object), err))
 			}
 		}

@@ -84,10 +84,7 @@ func (d *drain) command(name, short, long, example string, do func(context.Conte
 			if d.over < 0 || d.over%time.Second != 0 {
 				return fmt.Errorf("--over: %s given, expected whole seconds, such as 5m", d.over)
 			}
-			var contexts []string
-			if d.env.Context != "" {
-				contexts = strings.Split(d.env.Context, ",")
-			}
+			contexts := strings.FieldsFunc(d.env.Context, func(r rune) bool { return r == ',' })
 			targets, err := d.env.OpenAll(cmd.Context(), contexts)
 			if err != nil {
 				return err
