@@ -14,10 +14,14 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -155,7 +159,11 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	}
 	p.Diff = unified("ConfigMap kube-system/coredns, key Corefile", p.before, p.after)
 	if p.role, err = differs(ctx, target, f.account()); p.role {
-		before, after := "", roleText(f.account())
+		before, after := "", ""
+		for _, object := range roles(f.account()) {
+			text, _ := yaml.Marshal(object) // strings
+			after += "---\n" + string(text)
+		}
 		if !o.enable {
 			before, after = after, before
 		}
@@ -207,10 +215,9 @@ func unified(name, before, after string) string {
 // only after no replica uses it.
 func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error {
 	if p.role && o.enable {
-		for _, object := range roleObjects(p.found.account()) {
-			config := client.ApplyConfigurationFromUnstructured(object)
-			if err := p.target.Client.Apply(ctx, config, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
-				return p.target.Errorf("apply %s %s: %w", object.GetKind(), roleName, err)
+		for _, object := range roles(p.found.account()) {
+			if err := p.target.Client.Apply(ctx, object, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+				return p.target.Errorf("apply ClusterRole and ClusterRoleBinding %s: %w", roleName, err)
 			}
 		}
 	}
@@ -233,9 +240,9 @@ func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error 
 	p.Served = true
 	o.say(env, p, "every replica of CoreDNS has the change")
 	if p.role && !o.enable {
-		for _, object := range roleObjects(p.found.account()) {
+		for _, object := range stored() {
 			if err := client.IgnoreNotFound(p.target.Client.Delete(ctx, object)); err != nil {
-				return p.target.Errorf("delete %s %s: %w", object.GetKind(), roleName, err)
+				return p.target.Errorf("delete %T %s: %w", object, roleName, err)
 			}
 		}
 	}
@@ -281,43 +288,20 @@ const roleName = "comity-coredns"
 // fieldOwner owns what this command applies.
 const fieldOwner = "kubectl-comity"
 
-// roleText lets an account of kube-system read ServiceImports.
-func roleText(account string) string {
-	return fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: %[1]s
-  labels:
-    app.kubernetes.io/managed-by: %[2]s
-rules:
-- apiGroups: [multicluster.x-k8s.io]
-  resources: [serviceimports]
-  verbs: [list, watch]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata:
-  name: %[1]s
-  labels:
-    app.kubernetes.io/managed-by: %[2]s
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: %[1]s
-subjects:
-- kind: ServiceAccount
-  namespace: kube-system
-  name: %[3]s
-`, roleName, fieldOwner, account)
+// roles let an account of kube-system read ServiceImports.
+func roles(account string) []runtime.ApplyConfiguration {
+	labels := map[string]string{"app.kubernetes.io/managed-by": fieldOwner}
+	return []runtime.ApplyConfiguration{
+		rbacv1ac.ClusterRole(roleName).WithLabels(labels).WithRules(
+			rbacv1ac.PolicyRule().WithAPIGroups(mcsv1alpha1.GroupName).WithResources("serviceimports").WithVerbs("list", "watch")),
+		rbacv1ac.ClusterRoleBinding(roleName).WithLabels(labels).
+			WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(roleName)).
+			WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(namespace).WithName(account)),
+	}
 }
 
-func roleObjects(account string) (objects []*unstructured.Unstructured) {
-	for text := range strings.SplitSeq(roleText(account), "---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-			panic(err) // not reached: the text is fixed
-		}
-		objects = append(objects, object)
-	}
-	return objects
+// stored are the objects of roles to be read or deleted.
+func stored() []client.Object {
+	named := metav1.ObjectMeta{Name: roleName}
+	return []client.Object{&rbacv1.ClusterRole{ObjectMeta: named}, &rbacv1.ClusterRoleBinding{ObjectMeta: named}}
 }

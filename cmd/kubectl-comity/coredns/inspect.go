@@ -103,8 +103,8 @@ func lacksRight(ctx context.Context, target *command.Target, account string) (bo
 }
 
 // hasRole is true if this command made the ClusterRole or the binding.
-func hasRole(ctx context.Context, target *command.Target, account string) (bool, error) {
-	for _, object := range roleObjects(account) {
+func hasRole(ctx context.Context, target *command.Target, _ string) (bool, error) {
+	for _, object := range stored() {
 		if err := target.Get(ctx, "", roleName, object); err == nil || !apierrors.IsNotFound(err) {
 			return err == nil, err
 		}
