@@ -4,6 +4,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -51,10 +52,7 @@ func (r *report) counts() string {
 			texts = append(texts, fmt.Sprintf("%d %s", count[verb], verb))
 		}
 	}
-	if len(texts) == 0 {
-		return "nothing to do"
-	}
-	return strings.Join(texts, ", ")
+	return cmp.Or(strings.Join(texts, ", "), "nothing to do")
 }
 
 func (r *report) summary(how join.Options, sites []*agent.Site) {
