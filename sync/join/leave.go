@@ -135,7 +135,8 @@ var (
 // them, their accounts and Roles, imports with their derived Services and
 // EndpointSlices, its conditions on ServiceExports, and the exchange namespaces.
 // What somebody else made is never deleted, whatever its labels and names are.
-// The agent must not run: it would make its imports again. Repeating it is free.
+// The agent must not run: it would make its imports again. What fails does not keep the
+// rest. Repeating it is free.
 func Purge(ctx context.Context, c Cluster, opts Options) error {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -145,14 +146,7 @@ func Purge(ctx context.Context, c Cluster, opts Options) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{
-		m.purgeAccess, m.purgeImports, m.purgeConditions, m.purgeNamespaces,
-	} {
-		if err := m.named(step(ctx)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.named(errors.Join(m.purgeAccess(ctx), m.purgeImports(ctx), m.purgeConditions(ctx), m.purgeNamespaces(ctx)))
 }
 
 // purgeAccess removes Peers and Secrets, then what lets peers in. Accounts of members,
