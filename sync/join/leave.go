@@ -61,12 +61,9 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	}
 	if hub == nil {
 		for _, e := range ends {
-			err := e.holder.remove(ctx, grants(e.holder.Cluster, e.peer, []Cluster{e.holder.Cluster})...)
-			if err == nil {
-				err = e.holder.removeShared(ctx, e.peer)
-			}
-			if err := e.holder.named(err); err != nil {
-				return err
+			granted := grants(e.holder.Cluster, e.peer, []Cluster{e.holder.Cluster})
+			if err := errors.Join(e.holder.remove(ctx, granted...), e.holder.removeShared(ctx, e.peer)); err != nil {
+				return e.holder.named(err)
 			}
 		}
 		return nil

@@ -12,7 +12,6 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -101,7 +100,7 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 	if m.opts.ReadOnly {
 		return plan, nil
 	}
-	object := client.ApplyConfigurationFromUnstructured(plan.object())
+	object := client.ApplyConfigurationFromUnstructured(m.toApply(plan.wanted))
 	if err := m.client.Apply(ctx, object, client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll); err != nil {
 		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
 	}
@@ -118,14 +117,6 @@ func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note st
 		return stored, ""
 	}
 	return &names, fmt.Sprintf("accepts only namespaces %s from %s", strings.Join(names, ","), peer.ID)
-}
-
-// object is what is applied. It states that the cluster is not removed, which takes back that
-// it was.
-func (p plannedPeer) object() *unstructured.Unstructured {
-	object := p.holder.toApply(p.wanted)
-	_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
-	return object
 }
 
 // Intervals while the agents remove what they imported.
