@@ -166,12 +166,15 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 
 func (l *leaving) lostErrors() error { return errors.Join(slices.Collect(maps.Values(l.lost))...) }
 
-// peers are the members that remain, and those that were not given, without RESTConfig, but
-// that the leaving cluster knows, or if it is lost, the first that remains.
+// peers are the members that know the leaving cluster, or that it knows: those that remain, and
+// those that were not given, without RESTConfig.
 func (l *leaving) peers(ctx context.Context) ([]join.Cluster, error) {
 	peers, from := clustersOf(l.remaining), l.target
-	if from == nil {
+	if from == nil && l.hub != "" {
 		from = l.remaining[0].Target
+	}
+	if from == nil {
+		return peers, nil
 	}
 	var known v1alpha1.PeerList
 	if err := from.Client.List(ctx, &known); err != nil && !meta.IsNoMatchError(err) {
