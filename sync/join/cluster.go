@@ -247,9 +247,7 @@ func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err e
 	if err := m.get(ctx, metav1.NamespaceSystem, "kubeadm-config", &stored); err != nil {
 		return config, client.IgnoreNotFound(err)
 	}
-	if err := yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config); err != nil {
-		return kubeadmConfig{}, nil //nolint:nilerr // it is kubeadm's to read; there are other sources
-	}
+	_ = yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config) // it is kubeadm's to read; there are other sources
 	return config, nil
 }
 

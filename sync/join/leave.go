@@ -122,7 +122,6 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 
 // Kinds that are listed.
 var (
-	namespaces    = []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace")}
 	service       = corev1.SchemeGroupVersion.WithKind("Service")
 	serviceExport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceExport"}
 	serviceImport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceImport"}
@@ -167,17 +166,9 @@ func (m *member) purgeAccess(ctx context.Context) error {
 // purgeImports removes what the agent made in the namespaces of users. Only its
 // field manager proves that; labels may be set by anybody.
 func (m *member) purgeImports(ctx context.Context) error {
-	exchange := map[string]bool{}
-	err := EachOf(ctx, m.client, namespaces, func(ns *metav1.PartialObjectMetadata) error {
-		exchange[ns.Name] = true
-		return nil
-	}, client.HasLabels{model.LabelExchangeFrom})
-	if err != nil {
-		return err
-	}
 	kinds := []schema.GroupVersionKind{serviceImport, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), service}
 	return EachOf(ctx, m.client, kinds, func(object *metav1.PartialObjectMetadata) error {
-		if exchange[object.Namespace] || !model.IsManaged(object) {
+		if object.Labels[model.LabelExportNamespace] != "" || !model.IsManaged(object) { // the former are in exchange namespaces
 			return nil
 		}
 		return m.removeDerived(ctx, object)
@@ -225,7 +216,7 @@ func (m *member) purgeConditions(ctx context.Context) error {
 
 // purgeNamespaces removes the namespaces that m publishes in.
 func (m *member) purgeNamespaces(ctx context.Context) error {
-	return EachOf(ctx, m.client, namespaces, func(ns *metav1.PartialObjectMetadata) error {
+	return EachOf(ctx, m.client, []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace")}, func(ns *metav1.PartialObjectMetadata) error {
 		return m.remove(ctx, ns)
 	}, client.MatchingLabels{model.LabelExchangeFrom: string(m.ID)})
 }
