@@ -221,7 +221,7 @@ func (m *member) learn(ctx context.Context) error {
 	if m.ServiceCIDRs != nil {
 		return nil
 	}
-	var list networkingv1.ServiceCIDRList // from Kubernetes 1.33 on
+	var list networkingv1.ServiceCIDRList // which exist from Kubernetes 1.33 on
 	err = m.list(ctx, &list)
 	for i := range list.Items {
 		m.ranges.Services = append(m.ranges.Services, model.ReadPrefixes(list.Items[i].Spec.CIDRs...)...)
@@ -229,7 +229,8 @@ func (m *member) learn(ctx context.Context) error {
 	if !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	if m.ranges.Services = model.ReadPrefixes(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 { // not to know it would skip a check
+	// Else what kubeadm wrote down. Not to know them would skip a check.
+	if m.ranges.Services = model.ReadPrefixes(config.Networking["serviceSubnet"]); len(m.ranges.Services) == 0 {
 		return fmt.Errorf("the Service range of cluster %s is not known; pass the API server's --service-cluster-ip-range as --service-cidrs %s=10.96.0.0/12", m.ID, m.ID)
 	}
 	return nil

@@ -78,7 +78,9 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 		}
 		return m.named(m.remove(ctx, objects...))
 	}
-	return errors.Join(removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)), removeAt(*hub, grants(*hub, leaving.ID, others)...))
+	return errors.Join(
+		removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)),
+		removeAt(*hub, grants(*hub, leaving.ID, others)...))
 }
 
 // grants are what only the cluster of an id needs at another one, or at the hub, where
@@ -168,7 +170,8 @@ func (m *member) purgeAccess(ctx context.Context) error {
 func (m *member) purgeImports(ctx context.Context) error {
 	kinds := []schema.GroupVersionKind{serviceImport, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), service}
 	return EachOf(ctx, m.client, kinds, func(object *metav1.PartialObjectMetadata) error {
-		if object.Labels[model.LabelExportNamespace] != "" || !model.IsManaged(object) { // the former are in exchange namespaces
+		isPublished := object.Labels[model.LabelExportNamespace] != "" // in an exchange namespace
+		if isPublished || !model.IsManaged(object) {
 			return nil
 		}
 		return m.removeDerived(ctx, object)

@@ -128,7 +128,8 @@ func Check(ctx context.Context, target *command.Target, exports []mcsv1beta1.Ser
 	}
 	for i := range exports {
 		export := &exports[i]
-		namespace, service, policies := s.namespaces[export.Namespace], s.services[client.ObjectKeyFromObject(export)], s.policies[export.Namespace]
+		namespace, policies := s.namespaces[export.Namespace], s.policies[export.Namespace]
+		service := s.services[client.ObjectKeyFromObject(export)]
 		if len(service.Spec.Selector) == 0 || len(policies) == 0 {
 			continue
 		}
