@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -23,9 +24,11 @@ import (
 )
 
 const (
-	// driftLimit is how often, within driftWindow, a derived object that something
-	// else changed is corrected at once. A user who edits by hand is slower.
-	driftLimit  = 5
+	// driftLimit is how often in a row, each time within driftPause of the last one, a derived
+	// object that something else changed is corrected at once. A user who edits by hand is slower.
+	driftLimit = 5
+	driftPause = 12 * time.Second
+	// driftWindow is how long after a correction, and its delay, another one belongs to it.
 	driftWindow = time.Minute
 	// lastDriftDelay bounds the delay of each further correction of that object, which
 	// doubles each time.
@@ -49,9 +52,9 @@ type driftObject struct{ kind, name string }
 
 // drift is what is remembered of one object that was applied.
 type drift struct {
-	digest      string      // of what was applied last
-	replaced    string      // the resourceVersion of the object that this replaced
-	corrections []time.Time // the last few
+	digest      string // of what was applied last
+	replaced    string // the resourceVersion of the object that this replaced
+	corrections int    // in a row
 	delay       time.Duration
 	last        time.Time
 	by          string // the field manager that changed the object last
@@ -86,60 +89,51 @@ func (l *driftLimiter) wait(owner types.NamespacedName, desired plan.Object) tim
 	return max(0, d.last.Add(d.delay).Sub(l.clock.Now()))
 }
 
-// applied notes which of the actions were applied, in order.
+// applied notes which of the actions were applied.
 func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, applied []plan.Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	done := sets.New[driftObject]()
+	for _, o := range applied {
+		done.Insert(objectOf(o))
+	}
 	for _, a := range actions {
-		object := objectOf(a.Object)
-		if a.Verb == plan.Delete {
+		switch object := objectOf(a.Object); {
+		case a.Verb == plan.Delete:
 			delete(l.of(in.Key), object) // Comity itself deleted it
-			continue
-		}
-		if len(applied) == 0 {
-			return // this one failed, and so did those after it, or they were not tried
-		}
-		if objectOf(applied[0]) != object {
-			continue // this one was refused
-		}
-		applied = applied[1:]
-		version, by := lastChange(in.Current, object)
-		if version == "" || by != "" { // else nobody but Comity wrote it
-			l.note(in.Key, a.Object, version, by)
+		case done.Has(object):
+			version, by := lastChange(in.Current, object)
+			if version == "" || by != "" { // else nobody but Comity wrote it
+				l.note(in.Key, a.Object, version, by)
+			}
 		}
 	}
 }
 
 // note remembers that desired was applied to an object of which version existed
 // (empty if it was created), changed last by a field manager. The same version
-// twice is a cache that lags behind, not a change. No digest is computed of what is
-// applied for the first time: most objects are created once, and nobody changes them. It
-// needs mu.
+// twice is a cache that lags behind, not a change. It needs mu.
 func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, version, by string) {
-	now, object, objects := l.clock.Now(), objectOf(desired), l.of(owner)
+	now, object, digest, objects := l.clock.Now(), objectOf(desired), digest(desired), l.of(owner)
 	if objects == nil {
 		objects = map[driftObject]*drift{}
 	}
 	l.imports.Set(owner, objects, lastDriftDelay+driftWindow) // for as long as anything of it counts
 	d := objects[object]
-	if d == nil || d.expired(now) {
-		objects[object] = &drift{replaced: version, last: now}
-		return
-	}
-	digest := digest(desired)
 	switch {
-	case d.digest != "" && d.digest != digest:
+	case d == nil, d.expired(now), d.digest != digest:
 		objects[object] = &drift{digest: digest, replaced: version, last: now}
 		return
 	case version != "" && version == d.replaced:
 		return
+	case now.Sub(d.last) > driftPause:
+		d.corrections = 0
 	}
-	d.digest, d.replaced, d.last, d.by = digest, version, now, by
-	d.corrections = append(slices.DeleteFunc(d.corrections, func(t time.Time) bool { return now.Sub(t) > driftWindow }), now)
-	if d.delay > 0 || len(d.corrections) > driftLimit {
+	d.corrections++
+	if d.delay > 0 || d.corrections > driftLimit {
 		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
-		d.corrections = nil
 	}
+	d.replaced, d.last, d.by = version, now, by
 }
 
 // contested are problems with the objects of an import whose correction is delayed, sorted,
@@ -191,34 +185,25 @@ func digest(o plan.Object) string {
 // lastChange is the resourceVersion of an object as it was planned for, and the
 // field manager that changed it last beside Comity; both empty if it did not exist.
 func lastChange(current plan.Current, object driftObject) (version, by string) {
-	var found metav1.Object
+	var found metav1.ObjectMeta
 	for _, s := range current.Services {
 		if object.kind == "Service" && s.Name == object.name {
-			found = s
+			found = s.ObjectMeta
 		}
 	}
 	for _, s := range current.Slices {
 		if object.kind == "EndpointSlice" && s.Name == object.name {
-			found = s
+			found = s.ObjectMeta
 		}
 	}
 	if current.Import != nil && object.kind == mcsv1beta1.ServiceImportKindName {
-		found = current.Import
+		found = current.Import.ObjectMeta
 	}
-	if found == nil {
-		return "", ""
-	}
-	var latest metav1.Time
-	for _, entry := range found.GetManagedFields() {
-		if entry.Manager == model.FieldOwner || entry.Subresource != "" {
-			continue
-		}
-		if at := entry.Time; by == "" || at != nil && latest.Before(at) {
-			by = entry.Manager
-			if at != nil {
-				latest = *at
-			}
+	var latest *metav1.Time
+	for _, entry := range found.ManagedFields {
+		if entry.Manager != model.FieldOwner && entry.Subresource == "" && (by == "" || latest.Before(entry.Time)) {
+			by, latest = entry.Manager, entry.Time
 		}
 	}
-	return found.GetResourceVersion(), by
+	return found.ResourceVersion, by
 }

@@ -101,30 +101,24 @@ func (b *base) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, 
 // Lease keeps the place. In its own API server nobody else can write there, and a
 // restored cluster may have another UID than its records.
 func (b *base) duplicate(ctx context.Context) (string, error) {
-	if !b.hub {
-		if b.isIDDoubtful(ctx) {
-			return b.foreignID(), nil
-		}
-		return "", nil
-	}
 	problem, err := b.duplicateRecord(ctx)
-	return cmp.Or(problem, b.placeProblem()), err
+	if b.hub {
+		problem = cmp.Or(problem, b.placeProblem())
+	}
+	return problem, err
 }
 
 // duplicateRecord says that another cluster wrote the MemberRecord of this
 // cluster's id into the hub, or that nobody did and the id is another cluster's; "" if
 // neither is so.
 func (b *base) duplicateRecord(ctx context.Context) (string, error) {
-	if !b.hub {
-		return "", nil
-	}
 	record, err := b.readMember(ctx)
 	switch {
 	case err != nil:
 		return "", err
 	case record == nil:
 		return b.foreignID(), nil
-	case record.Spec.ClusterUID == "" || record.Spec.ClusterUID == b.ClusterUID:
+	case !b.hub, record.Spec.ClusterUID == "", record.Spec.ClusterUID == b.ClusterUID:
 		return "", nil
 	}
 	return b.placeTaken("MemberRecord", record.Spec.ClusterUID), nil
@@ -144,28 +138,17 @@ func textOf(problem string, err error) string {
 	return problem
 }
 
-// mayPublish reports whether nothing keeps this cluster from publishing in its
-// shared exchange namespace.
-func (b *base) mayPublish(ctx context.Context) (bool, error) {
-	if b.Exchange.Problem(ctx, model.ExchangeNamespace(b.Self)) != "" {
-		return false, nil
-	}
-	duplicate, err := b.duplicate(ctx)
-	return duplicate == "", err
-}
-
 // isIDDoubtful reports whether this cluster may have been started with the id of
 // another one: a Peer has that id, and nothing shows that this cluster published
 // under it. What is imported from the other cluster looks like this cluster's own then.
 func (b *base) isIDDoubtful(ctx context.Context) bool {
-	if b.Peers.OwnIDClaim() == "" {
+	switch {
+	case b.Peers.OwnIDClaim() == "":
 		return false
-	}
-	if b.hub { // whose cache may never be filled, for which no import waits
+	case b.hub: // whose cache may never be filled, for which no import waits
 		return b.placeProblem() != ""
 	}
-	record, err := b.readMember(ctx)
-	return err != nil || record == nil
+	return textOf(b.duplicate(ctx)) != ""
 }
 
 // foreignID says that this cluster was started with the id of another one, which a Peer

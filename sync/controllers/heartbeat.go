@@ -94,8 +94,11 @@ var errDuplicate = errors.New("another cluster has the same id")
 // beat renews once; false if that should be tried again soon.
 func (h *heartbeat) beat(ctx context.Context) bool {
 	namespace := model.ExchangeNamespace(h.Self)
-	// That nobody else holds the place is what the Lease itself shows.
-	if problem := cmp.Or(h.Exchange.Problem(ctx, namespace), textOf(h.duplicateRecord(ctx))); problem != "" {
+	problem := h.Exchange.Problem(ctx, namespace)
+	if h.hub && problem == "" { // that nobody else holds the place is what the Lease itself shows
+		problem = textOf(h.duplicateRecord(ctx))
+	}
+	if problem != "" {
 		h.lease = nil
 		h.log.V(1).Info("no heartbeat yet", "reason", problem)
 		return true // the cluster is not joined yet
@@ -123,7 +126,6 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 // that changed. In a mesh, what waits for it is tried again anyway.
 func (h *heartbeat) held(by types.UID) {
 	if h.claim.set(by) && h.hub {
-		h.claimChanged.All()
 		h.restartPass()
 	}
 }

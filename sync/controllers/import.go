@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -79,7 +78,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&corev1.Service{}, derived(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
-		Watches(&corev1.Namespace{}, mapped(i.inNamespace), builder.WithPredicates(predicate.Or(namespaceLifecycle, b.importChange()))).
+		Watches(&corev1.Namespace{}, mapped(i.inNamespace)).
 		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(all).
 		WithOptions(options).
@@ -133,7 +132,7 @@ func (i *importController) inNamespace(ctx context.Context, o client.Object) []t
 // keysIn lists what is exported to, or imported into, the namespace; or into all, if that is
 // empty. It returns what it found until an error, too.
 func (i *importController) keysIn(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
-	keys, err := i.exports(ctx, client.InNamespace(namespace))
+	keys, err := i.exports(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -169,21 +168,22 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.announceJoined(view.Current.Import, decided.Joined)
 	}
 	again = earlier(again, decided.Again)
-	if err != nil { // what is to be decided again ends also while the API server refuses a part of the import
-		result, err := i.retry(ctx, req, err)
-		if err == nil {
-			result.RequeueAfter = earlier(result.RequeueAfter, again)
-		}
-		return result, err
+	result, failed := i.retry(ctx, req, err)
+	if failed != nil {
+		return result, failed
 	}
-	i.succeeded(req)
+	// What is to be decided again ends also while the API server refuses a part of the import.
+	result.RequeueAfter = earlier(result.RequeueAfter, again)
+	if err != nil {
+		return result, nil
+	}
 	if !did.left {
 		i.settled("import", i.importQueue, req, did.wrote)
 	}
 	if i.livenessChanges.Load() != before {
-		again = time.Millisecond
+		result.RequeueAfter = time.Millisecond
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return result, nil
 }
 
 // earlier is the shorter wait; zero is none.

@@ -6,17 +6,13 @@ package controllers
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -35,9 +31,6 @@ const (
 	// indexExport finds records and slice copies by the export's namespace/name,
 	// in whatever exchange namespace.
 	indexExport = "comity.export"
-	// indexDerived finds ServiceImports by the first choice of a name for their
-	// derived Service.
-	indexDerived = "comity.derived"
 )
 
 // addIndexes adds those of the manager's cache, and those of the cache of the exchange.
@@ -55,30 +48,33 @@ func addIndexes(ctx context.Context, own, exchange client.FieldIndexer) error {
 		own.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexService, byLabel(discoveryv1.LabelServiceName)),
 		own.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexImport, byLabel(model.LabelServiceName)),
 		own.IndexField(ctx, &corev1.Service{}, indexImport, byLabel(model.LabelServiceName)),
-		own.IndexField(ctx, &mcsv1beta1.ServiceImport{}, indexDerived, func(o client.Object) []string {
-			return []string{model.DerivedName(o.GetName())}
+		exchange.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexExport, func(o client.Object) []string {
+			if key, is := model.LabeledExport(o.GetLabels()); is {
+				return []string{key.String()}
+			}
+			return nil
 		}),
-		exchange.IndexField(ctx, &discoveryv1.EndpointSlice{}, indexExport, exportIndex),
 		exchange.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, byName),
 		exchange.IndexField(ctx, &exchangev1alpha1.ImportRecord{}, indexExport, byName),
-		exchange.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexEnded, endedIndex),
 	)
-}
-
-func exportIndex(o client.Object) []string {
-	if key, ok := model.LabeledExport(o.GetLabels()); ok {
-		return []string{key.String()}
-	}
-	return nil
 }
 
 func request(key types.NamespacedName) reconcile.Request {
 	return reconcile.Request{NamespacedName: key}
 }
 
-// exports lists the keys of all ServiceExports, or of those of one namespace.
-func (b *base) exports(ctx context.Context, opts ...client.ListOption) ([]types.NamespacedName, error) {
-	return notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceExportList{}, opts...)
+// exports lists the keys of the ServiceExports of a namespace, or of all if that is empty.
+func (b *base) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
+	return notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
+}
+
+// concerned is the namespace that a change of a Namespace concerns: this one, or all, which is
+// empty, if it is an exchange namespace of this cluster.
+func (b *base) concerned(namespace client.Object) string {
+	if namespace.GetLabels()[model.LabelExchangeFrom] == string(b.Self) {
+		return ""
+	}
+	return namespace.GetName()
 }
 
 func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
@@ -135,42 +131,6 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 		return nil
 	}
 	plain := strings.Join(strings.SplitN(o.GetName(), "-", 3)[:2], "-")
-	keys, err := notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(o.GetNamespace()), client.MatchingFields{indexDerived: plain})
-	if err != nil {
-		return nil
-	}
-	return keys
-}
-
-// namespaceLifecycle passes events that decide whether a namespace can be written
-// to, from where is imported into it, in which tiers, and what happens there to endpoints
-// of lost clusters.
-var namespaceLifecycle = lifecycle(func(before, now client.Object) bool {
-	return differs(before.GetAnnotations(), now.GetAnnotations(), model.AnnotationOnLost, model.AnnotationImportFrom, model.AnnotationTiers)
-})
-
-// lifecycle passes the events of objects that come, also after the start, of which the rest
-// is listed, begin to go, go, or change in something that matters.
-func lifecycle(changes func(before, now client.Object) bool) predicate.Funcs {
-	return predicate.Funcs{CreateFunc: notify.NotInitial.CreateFunc, UpdateFunc: func(e event.UpdateEvent) bool {
-		return (e.ObjectOld.GetDeletionTimestamp() == nil) != (e.ObjectNew.GetDeletionTimestamp() == nil) || changes(e.ObjectOld, e.ObjectNew)
-	}}
-}
-
-// differs reports whether one of the keys was set, changed or removed.
-func differs(before, now map[string]string, keys ...string) bool {
-	return slices.ContainsFunc(keys, func(key string) bool {
-		was, had := before[key]
-		is, has := now[key]
-		return had != has || was != is
-	})
-}
-
-// importChange passes changes of a Namespace in what is compared before an import, or what
-// import policies read of it.
-func (b *base) importChange() predicate.Funcs {
-	return lifecycle(func(before, now client.Object) bool {
-		isRead := b.ImportAdmitter != nil && (!maps.Equal(before.GetLabels(), now.GetLabels()) || !maps.Equal(before.GetAnnotations(), now.GetAnnotations()))
-		return isRead || differs(before.GetLabels(), now.GetLabels(), b.IdentityLabels...)
-	})
+	keys, _ := notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(o.GetNamespace())) // a cache: it does not fail
+	return model.Without(keys, func(key types.NamespacedName) bool { return model.DerivedName(key.Name) != plain })
 }

@@ -72,7 +72,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 // seed lists all exports, and all records and copies of slices, whose ServiceExports may be
 // gone. The first pass then waits for them.
 func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, error) {
-	keys, err := p.exports(ctx)
+	keys, err := p.exports(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -80,23 +80,14 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 	_ = eachListed(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
 	_ = eachListed(ctx, p.Exchange.Client, &discoveryv1.EndpointSliceList{}, func(o client.Object) { keys = append(keys, copiedSlice(ctx, o)...) },
 		client.HasLabels{model.LabelExportName})
-	if p.pass.Seed(decide.Exports, keys) {
-		p.passComplete.All()
-	}
+	p.passed(p.pass.Seed(decide.Exports, keys))
 	return keys, nil
 }
 
 // namespaceChanged lists the exports whose scope or exchange namespaces may have
 // changed.
 func (p *publishController) namespaceChanged(ctx context.Context, o client.Object) []types.NamespacedName {
-	var opts []client.ListOption
-	if o.GetLabels()[model.LabelExchangeFrom] != string(p.Self) {
-		opts = append(opts, client.InNamespace(o.GetName()))
-	}
-	keys, err := p.exports(ctx, opts...)
-	if err != nil {
-		return nil
-	}
+	keys, _ := p.exports(ctx, p.concerned(o)) // a cache: it does not fail
 	return keys
 }
 
@@ -118,10 +109,9 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	err = p.write(ctx, planned)
 	done := decided.IsDone(planned.Problems, err)
 	p.keep(ctx, view, decided.Finding.AfterWrite(planned.Problems, err), done, err)
-	if err != nil {
-		return p.retry(ctx, req, err)
+	if result, failed := p.retry(ctx, req, err); err != nil {
+		return result, failed
 	}
-	p.succeeded(req)
 	if !done {
 		return reconcile.Result{RequeueAfter: p.Retry}, nil
 	}
@@ -248,20 +238,7 @@ func (p *publishController) keep(ctx context.Context, view decide.ExportView, fo
 		}
 		p.observations.Publish(local.Key, stored)
 	}
-	if p.pass.Attempted(decide.Exports, local.Key, done) {
-		p.passComplete.All()
-	}
-}
-
-// indexEnded finds the statements of exports that ended.
-const indexEnded = "comity.ended"
-
-// endedIndex is the value of indexEnded.
-func endedIndex(o client.Object) []string {
-	if record, is := o.(*exchangev1alpha1.ExportRecord); is && decide.IsEnded(record) {
-		return []string{"true"}
-	}
-	return nil
+	p.passed(p.pass.Attempted(decide.Exports, local.Key, done))
 }
 
 // statements knows where the statements of ended exports begin that are kept. They are
@@ -280,16 +257,17 @@ func (b *base) firstStatement(ctx context.Context) (string, error) {
 	if age := now.Sub(s.at); age >= 0 && age < time.Minute {
 		return s.first, nil
 	}
-	var ended exchangev1alpha1.ExportRecordList
-	if err := b.Exchange.Client.List(ctx, &ended, client.MatchingFields{indexEnded: "true"}, client.UnsafeDisableDeepCopy); err != nil {
+	var order []string
+	err := eachListed(ctx, b.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) {
+		if record, is := o.(*exchangev1alpha1.ExportRecord); is && decide.IsEnded(record) {
+			order = append(order, decide.StatementOrder(record))
+		}
+	})
+	if err != nil {
 		return "", err
 	}
 	s.first, s.at = "", now
-	if surplus := len(ended.Items) - decide.MaxEnded; surplus > 0 {
-		order := make([]string, len(ended.Items))
-		for i := range ended.Items {
-			order[i] = decide.StatementOrder(&ended.Items[i])
-		}
+	if surplus := len(order) - decide.MaxEnded; surplus > 0 {
 		slices.Sort(order)
 		s.first = order[surplus]
 	}

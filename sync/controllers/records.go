@@ -6,13 +6,15 @@ package controllers
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -34,8 +36,13 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	m := &memberRecordController{base: b}
 	only := []types.NamespacedName{b.member()}
 	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return only })
-	complete := &notify.Source{
-		Notifiers: []*notify.Notifier{&b.passComplete, b.LocalClusterChanged, &b.claimChanged},
+	isShared := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == only[0].Namespace })
+	recreated := mapped(func(context.Context, client.Object) []types.NamespacedName {
+		b.restartPass() // the exchange namespace may be another one, which is empty
+		return nil
+	})
+	changed := &notify.Source{
+		Notifiers: []*notify.Notifier{&b.passComplete, &b.passChanged, b.LocalClusterChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
 		Subscribe: func(changed func(notify.Change)) func() {
 			return b.Peers.Subscribe(func(c model.MemberChange) {
@@ -45,31 +52,12 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 			})
 		},
 	}
-	controller := ctrl.NewControllerManagedBy(mgr).Named("member-record")
-	if !b.hub { // there, a namespace of that name in this cluster is no exchange namespace
-		recreated := mapped(func(context.Context, client.Object) []types.NamespacedName {
-			b.restartPass()
-			return nil
-		})
-		controller = controller.Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(notify.NotInitial, isRecreated(only[0].Namespace)))
-	}
-	return controller.
+	return ctrl.NewControllerManagedBy(mgr).Named("member-record").
+		Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
-		WatchesRawSource(complete).
+		WatchesRawSource(changed).
 		WithOptions(b.controllerOptions()).
 		Complete(m)
-}
-
-// isRecreated passes events after which the exchange namespace called name may be
-// another one, which is empty.
-func isRecreated(name string) predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return e.Object.GetName() == name },
-		UpdateFunc: func(e event.UpdateEvent) bool {
-			return e.ObjectNew.GetName() == name && differs(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels(), model.LabelExchangeFrom)
-		},
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
 }
 
 // Reconcile brings the MemberRecord up to date once the first pass is complete.
@@ -77,8 +65,8 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	if err := m.reportDuplicate(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if may, err := m.mayPublish(ctx); !m.pass.IsComplete() || !may || err != nil {
-		return reconcile.Result{}, err
+	if !m.pass.IsComplete() || m.problem(ctx, req.Namespace) != "" {
+		return reconcile.Result{}, nil
 	}
 	record, err := m.readMember(ctx)
 	if err != nil {
@@ -86,11 +74,8 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	}
 	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(m.Self), ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID}
 	desired := decide.Member(known, m.LocalCluster(), record)
-	if _, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.holdsPlace())); err != nil {
-		return m.retry(ctx, req, err)
-	}
-	m.succeeded(req)
-	return reconcile.Result{}, nil
+	_, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.holdsPlace()))
+	return m.retry(ctx, req, err)
 }
 
 // reasonDuplicate is that of the event on Comity's Namespace.
@@ -144,8 +129,8 @@ func (b *base) inSharedExchange() predicate.Predicate {
 // seed lists all namespaces, which the first pass then waits for.
 func (n *namespaceRecordController) seed(ctx context.Context) ([]types.NamespacedName, error) {
 	keys, err := notify.ListKeys(ctx, n.client, &corev1.NamespaceList{})
-	if err == nil && n.pass.Seed(decide.Namespaces, keys) {
-		n.passComplete.All()
+	if err == nil {
+		n.passed(n.pass.Seed(decide.Namespaces, keys))
 	}
 	return keys, err
 }
@@ -153,9 +138,8 @@ func (n *namespaceRecordController) seed(ctx context.Context) ([]types.Namespace
 // Reconcile brings the record of one namespace up to date.
 func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	shared := model.ExchangeNamespace(n.Self)
-	if may, err := n.mayPublish(ctx); err != nil || !may {
-		// The change that ends this lists all namespaces again.
-		return reconcile.Result{}, err
+	if n.problem(ctx, shared) != "" {
+		return reconcile.Result{}, nil // the change that ends this lists all namespaces again
 	}
 	namespace, err := getNamespace(ctx, n.client, req.Name)
 	if err != nil {
@@ -167,12 +151,125 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 	}
 	desired := decide.NamespaceRecord(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
 	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.holdsPlace()))
-	if n.pass.Attempted(decide.Namespaces, req.NamespacedName, err == nil) {
-		n.passComplete.All()
+	n.passed(n.pass.Attempted(decide.Namespaces, req.NamespacedName, err == nil))
+	return n.retry(ctx, req, err)
+}
+
+// importRecordController reports to the other members how this cluster imports
+// their exports: one ImportRecord for each import and source cluster.
+type importRecordController struct {
+	*base
+	// meanwhile is how many reports are made while imports wait.
+	meanwhile *rate.Limiter
+}
+
+func setupImportRecords(mgr ctrl.Manager, b *base) error {
+	r := &importRecordController{b, rate.NewLimiter(rate.Limit(b.Workers), b.Workers)}
+	all := &notify.Source{
+		Required:  []<-chan struct{}{b.Peers.Listed()},
+		Notifiers: []*notify.Notifier{&b.observations.ImportChanged, &b.passChanged},
+		First:     b.membersRead,
+		List:      r.everything,
+		Subscribe: func(changed func(notify.Change)) func() {
+			return b.Peers.Subscribe(func(c model.MemberChange) {
+				if c.What == model.ExportChanged || c.What == model.MemberOther { // no report says whether its reader is alive
+					changed(fromMember(c))
+				}
+			})
+		},
+	}
+	options := b.controllerOptions()
+	options.NewQueue = notify.NewPatientQueue(b.Workers, 1) // the states in between of an import that keeps changing are not reported
+	b.reportQueue = shareQueue(&options, "import-records")
+	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
+		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(notify.NotInitial)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).
+		WatchesRawSource(all).
+		WithOptions(options).
+		Complete(r)
+}
+
+// inNamespace lists the keys whose report may be different after a change of a
+// namespace.
+func (r *importRecordController) inNamespace(_ context.Context, o client.Object) []types.NamespacedName {
+	return r.peerKeysIn(r.concerned(o))
+}
+
+// everything lists what the members export, and what was reported of exports that
+// are gone.
+func (r *importRecordController) everything(ctx context.Context) ([]types.NamespacedName, error) {
+	keys := r.Peers.Keys()
+	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
+	_ = eachListed(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
+	return keys, nil
+}
+
+// yield lets imports be made first, because no traffic waits for reports: while imports wait,
+// as many reports as there are workers are made in a second. The others wait in the queue.
+// It reports whether it waited.
+func (r *importRecordController) yield(ctx context.Context) (waited bool, err error) {
+	if r.importQueue.Unfinished() == 0 {
+		return false, nil
+	}
+	return true, r.meanwhile.Wait(ctx)
+}
+
+// Reconcile brings the reports about one key up to date.
+func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	actions, problems, err := r.plan(ctx, req.NamespacedName)
+	if err == nil && len(actions) > 0 {
+		var waited bool
+		if waited, err = r.yield(ctx); waited && err == nil {
+			actions, problems, err = r.plan(ctx, req.NamespacedName)
+		}
 	}
 	if err != nil {
-		return n.retry(ctx, req, err)
+		return reconcile.Result{}, fmt.Errorf("read what to report of %s: %w", req, err)
 	}
-	n.succeeded(req)
-	return reconcile.Result{}, nil
+	for _, problem := range problems {
+		ctrl.LoggerFrom(ctx).Error(errors.New(problem.Message), "an import cannot be reported", "reason", problem.Reason)
+	}
+	lists := slices.Collect(slices.Chunk(actions, 1)) // each is for another reader, and none waits for the others
+	return r.retry(ctx, req, r.writeAll(ctx, lists))
+}
+
+// plan is what to write of one key, and why something of it cannot be reported.
+func (r *importRecordController) plan(ctx context.Context, key types.NamespacedName) ([]plan.Action, []model.Problem, error) {
+	view, err := r.view(ctx, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	decided := decide.Report(view)
+	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.holdsPlace())
+	return actions, problems, nil
+}
+
+// view reads everything that decides what is reported of one key.
+func (r *importRecordController) view(ctx context.Context, key types.NamespacedName) (decide.ReportView, error) {
+	v := decide.ReportView{
+		Key: key, Self: r.Self, ImportDisabled: r.ImportDisabled, Now: r.Clock.Now(),
+		Unavailable: map[string]string{},
+	}
+	var list exchangev1alpha1.ImportRecordList
+	if err := r.Exchange.Client.List(ctx, &list, client.MatchingFields{indexExport: model.RecordName(key.Namespace, key.Name)}); err != nil {
+		return v, fmt.Errorf("list ImportRecords: %w", err)
+	}
+	v.Records = slices.DeleteFunc(pointers(list.Items), func(o *exchangev1alpha1.ImportRecord) bool { return !r.isOwnNamespace(ctx, o) })
+	namespace, err := getNamespace(ctx, r.client, key.Namespace)
+	if err != nil {
+		return v, err
+	}
+	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
+	v.Observation = r.observations.OfImport(key)
+	v.Peers = r.Peers.Read(key, len(v.Observation.Problems) > 0)
+	for _, p := range v.Peers {
+		namespace := model.ScopedExchangeNamespace(r.Self, p.ID)
+		v.Unavailable[namespace] = r.problem(ctx, namespace)
+	}
+	return v, nil
+}
+
+// keysOf is the key that a record is about.
+func keysOf(_ context.Context, record client.Object) []types.NamespacedName {
+	return keyIf(model.RecordKey(record.GetName()))
 }

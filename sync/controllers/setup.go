@@ -226,12 +226,10 @@ type base struct {
 	passComplete notify.Notifier // All: the first pass is complete
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
-	hub            bool // the exchange is another API server
-	// claim is whose place in the exchange this cluster's id is. claimChanged: it changed.
-	claim        claim
-	live         *liveReader
-	statements   statements
-	claimChanged notify.Notifier
+	hub            bool  // the exchange is another API server
+	claim          claim // whose place in the exchange this cluster's id is
+	live           *liveReader
+	statements     statements
 	// importQueue and reportQueue are those of the import and the import-records controller.
 	importQueue, reportQueue *notify.Queue
 	beatSoon                 notify.Wake // has the Lease renewed at once
@@ -268,8 +266,13 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 }
 
 func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
-	setDefaults(mgr, &opts)
-	applier := apply.New(opts.Writer, opts.Registry)
+	opts.Workers = cmp.Or(opts.Workers, 8)
+	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
+	if len(opts.IdentityLabels) == 0 {
+		opts.IdentityLabels = []string{model.LabelIdentity}
+	}
+	opts.HeartbeatInterval, opts.Retry = cmp.Or(opts.HeartbeatInterval, 10*time.Second), cmp.Or(opts.Retry, 10*time.Second)
+	applier := apply.New(cmp.Or(opts.Writer, mgr.GetClient()), opts.Registry)
 	publishing, hub := applier, opts.Exchange != nil
 	if !hub {
 		opts.Exchange = ownExchange(mgr, opts.Self)
@@ -300,16 +303,6 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(notify.Change) { b.exchangeChanged() })
 	return b, nil
-}
-
-func setDefaults(mgr ctrl.Manager, opts *Options) {
-	opts.Workers = cmp.Or(opts.Workers, 8)
-	opts.Clock = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{})
-	if len(opts.IdentityLabels) == 0 {
-		opts.IdentityLabels = []string{model.LabelIdentity}
-	}
-	opts.Writer = cmp.Or(opts.Writer, mgr.GetClient())
-	opts.HeartbeatInterval, opts.Retry = cmp.Or(opts.HeartbeatInterval, 10*time.Second), cmp.Or(opts.Retry, 10*time.Second)
 }
 
 // memberChanged notifies of the exports of which other clusters may report something else.
@@ -345,12 +338,10 @@ func fromMember(c model.MemberChange) notify.Change {
 	return notify.Change{From: notify.Origin(c.ID), Key: c.Key}
 }
 
-// exchangeChanged begins again in an exchange that may be another one.
+// exchangeChanged begins again in a hub that may be another one.
 func (b *base) exchangeChanged() {
-	if b.hub {
-		b.claim.set("")
-		b.beatSoon.Up()
-	}
+	b.claim.set("")
+	b.beatSoon.Up()
 	b.restartPass()
 }
 
@@ -358,6 +349,13 @@ func (b *base) exchangeChanged() {
 func (b *base) restartPass() {
 	b.pass.Restart()
 	b.passChanged.All()
+}
+
+// passed notifies once the first pass is complete.
+func (b *base) passed(completed bool) {
+	if completed {
+		b.passComplete.All()
+	}
 }
 
 func (b *base) controllerOptions() controller.Options {
@@ -378,8 +376,14 @@ func shareQueue(options *controller.Options, name string) *notify.Queue {
 	return queue.(*notify.Queue)
 }
 
-// retry turns the class of a failed write into when to try again.
+// retry turns the class of a failed write into when to try again. Without an error it ends
+// the back-off of req.
 func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (reconcile.Result, error) {
+	if err == nil {
+		b.conflicts.Forget(req)
+		b.refusals.Forget(req)
+		return reconcile.Result{}, nil
+	}
 	log := ctrl.LoggerFrom(ctx)
 	switch apply.ClassOf(err) {
 	case apply.Conflict, apply.NameTaken:
@@ -396,12 +400,10 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		}
 		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil
 	}
-	select {
-	case <-ctx.Done(): // shutting down, which is no failure of this key
+	if ctx.Err() != nil { // shutting down, which is no failure of this key
 		return reconcile.Result{}, nil
-	default:
-		return reconcile.Result{}, err
 	}
+	return reconcile.Result{}, err
 }
 
 // settled ends the wait for the changes that made req dirty. How long they waited counts if
@@ -410,10 +412,4 @@ func (b *base) settled(side string, queue *notify.Queue, req reconcile.Request, 
 	if seen := queue.Settle(req); wrote && !seen.IsZero() {
 		b.changeSeconds.WithLabelValues(side).Observe(time.Since(seen).Seconds())
 	}
-}
-
-// succeeded ends the back-off of req.
-func (b *base) succeeded(req reconcile.Request) {
-	b.conflicts.Forget(req)
-	b.refusals.Forget(req)
 }

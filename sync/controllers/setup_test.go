@@ -40,7 +40,9 @@ func TestARefusedWriteIsTriedAgainSoonAndThenMoreRarely(t *testing.T) {
 	if last := waits[len(waits)-1]; last != time.Minute {
 		t.Errorf("got waits %v, want them to end at a minute", waits)
 	}
-	b.succeeded(req)
+	if result, err := b.retry(context.Background(), req, nil); err != nil || !result.IsZero() {
+		t.Errorf("got %+v and error %v after a success", result, err)
+	}
 	if again := refused(); again != waits[0] {
 		t.Errorf("got %v after a success, want to start over at %v", again, waits[0])
 	}

@@ -35,7 +35,7 @@ func TestFault48TheOldestStatementsBeyondTheBoundAreFound(t *testing.T) {
 		all = append(all, statement(n, false))
 	}
 	all = append(all, statement(decide.MaxEnded+surplus, true)) // which is never too many
-	read := fake.NewClientBuilder().WithScheme(inHubScheme(t)).WithIndex(&exchangev1alpha1.ExportRecord{}, indexEnded, endedIndex).WithObjects(all...).Build()
+	read := fake.NewClientBuilder().WithScheme(inHubScheme(t)).WithObjects(all...).Build()
 	b := &base{Options: Options{Clock: clock, Exchange: &Exchange{Client: read}}}
 	first, err := b.firstStatement(t.Context())
 	if err != nil {
