@@ -41,6 +41,8 @@ type PolicyCache struct {
 	Policies func() string
 	// Published is what is known of an export in the exchange.
 	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
+	// Findings learn each verdict.
+	Findings Findings
 
 	verdictCache
 	peers atomic.Uint64
@@ -56,43 +58,36 @@ func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
 // between, nobody asks for that key again. A set of policies does come back, and so does
 // what is published, but a Verdict says with which it was reached.
 func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	key, policies := client.ObjectKeyFromObject(export), c.Policies()
-	inputs, published := c.inputs(ctx, export, policies)
-	if verdict, has := c.find(key, "", inputs); has {
-		return verdict
-	}
-	verdict := c.Evaluate(ctx, export)
-	if verdict.Publication == published {
-		c.keep(key, "", inputs, policies, verdict)
-	}
-	return verdict
+	return c.verdict(client.ObjectKeyFromObject(export), "", c.inputs(ctx, export), c.Findings, func() decision.Verdict {
+		return c.Evaluate(ctx, export)
+	})
 }
 
-// Forget drops what is kept of an export that is gone.
-func (c *PolicyCache) Forget(key types.NamespacedName) { c.forget(key) }
+// Forget drops what is kept, and what was found, of an export that is gone.
+func (c *PolicyCache) Forget(key types.NamespacedName) {
+	c.forget(key)
+	c.Findings.Forget(key)
+}
 
-// inputs are the versions of the objects and what else an answer depends on, and what is
-// published. They are not known if that is not, or if an object cannot be read or
-// does not exist: its absence has no resourceVersion.
-func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport, policies string) (inputs verdictInputs, published decision.Publication) {
-	peers := c.peers.Load()
+// inputs are the versions of the objects and what else an answer depends on. They are not
+// known if it is not known what is published, or if an object cannot be read or does not
+// exist: its absence has no resourceVersion.
+func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport) verdictInputs {
+	peers, policies := c.peers.Load(), c.Policies()
 	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
-		return verdictInputs{}, published
-	}
-	published, err := c.Published(ctx, export)
-	if err != nil {
-		return verdictInputs{}, published
+		return verdictInputs{}
 	}
 	withoutCopy := &client.GetOptions{UnsafeDisableDeepCopy: new(true)} // nothing but the version is read of the objects
 	service, namespace := &corev1.Service{}, &corev1.Namespace{}
-	err = errors.Join(
+	published, err := c.Published(ctx, export)
+	err = errors.Join(err,
 		c.Reader.Get(ctx, client.ObjectKeyFromObject(export), service, withoutCopy),
 		c.Reader.Get(ctx, types.NamespacedName{Name: export.Namespace}, namespace, withoutCopy))
 	if err != nil {
-		return verdictInputs{}, published
+		return verdictInputs{}
 	}
-	return inputsOf(policies, peers, published, decision.AsWritten(export),
-		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion), published
+	return inputsOf(policies, published, peers, decision.AsWritten(export),
+		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion)
 }
 
 // ImportAdmitter evaluates the policies with stage Import.
@@ -102,10 +97,13 @@ type ImportAdmitter interface {
 	AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict
 }
 
-// ImportFindings learn what import policies find, for the status of the ExportPolicies.
-type ImportFindings interface {
-	// Record replaces what is known of the import of key from a cluster.
+// Findings learn what policies find, for the status of the ExportPolicies.
+type Findings interface {
+	// Record replaces what is known of the import of key from a cluster, or of the export key if
+	// that is empty.
 	Record(key types.NamespacedName, cluster string, verdict decision.Verdict)
+	// Forget drops what is known of the export key, which is gone.
+	Forget(key types.NamespacedName)
 	// ForgetImports drops what is known of imports of key from other clusters.
 	ForgetImports(key types.NamespacedName, except ...string)
 }
@@ -124,7 +122,7 @@ type ImportPolicyCache struct {
 	// empty while there is none.
 	Policies func() string
 	// Findings learn each verdict.
-	Findings ImportFindings
+	Findings Findings
 
 	verdictCache
 }
@@ -134,29 +132,17 @@ func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.Namespac
 	out := make(map[model.ClusterID]decision.Verdict, len(from))
 	var sources []string
 	isActive := c.Active()
-	for i := range from {
-		cluster, verdict := from[i].Source.Cluster, decision.Verdict{Outcome: decision.Allowed}
+	for _, in := range from {
+		cluster, verdict := in.Source.Cluster, decision.Verdict{Outcome: decision.Allowed}
 		if isActive {
-			sources, verdict = append(sources, cluster), c.admit(ctx, key, from[i])
+			sources = append(sources, cluster)
+			verdict = c.verdict(key, cluster, importInputs(c.Policies(), in), c.Findings, func() decision.Verdict { return c.Evaluate(ctx, in) })
 		}
 		out[model.ClusterID(cluster)] = verdict
 	}
 	c.forget(key, sources...)
 	c.Findings.ForgetImports(key, sources...)
 	return out
-}
-
-// admit is the answer for one source.
-func (c *ImportPolicyCache) admit(ctx context.Context, key types.NamespacedName, in decision.ImportInput) decision.Verdict {
-	policies := c.Policies()
-	inputs := importInputs(policies, in)
-	if verdict, has := c.find(key, in.Source.Cluster, inputs); has {
-		return verdict
-	}
-	verdict := c.Evaluate(ctx, in)
-	c.Findings.Record(key, in.Source.Cluster, verdict)
-	c.keep(key, in.Source.Cluster, inputs, policies, verdict)
-	return verdict
 }
 
 // importInputs are everything that an answer depends on. They are not known if there are no
@@ -167,20 +153,25 @@ func importInputs(policies string, in decision.ImportInput) verdictInputs {
 		return verdictInputs{}
 	}
 	in.Namespace = nil
-	return inputsOf(policies, namespace.UID, namespace.ResourceVersion, in, in.Imported, in.Unread, in.Source.Unknown)
+	return inputsOf(policies, decision.Publication{}, namespace.UID, namespace.ResourceVersion, in, in.Imported, in.Unread, in.Source.Unknown)
 }
 
-// verdictInputs are a digest of everything that a verdict depends on; the zero value if that
-// is not known.
-type verdictInputs [sha256.Size]byte
+// verdictInputs are everything that a verdict depends on; the zero value if that is not known.
+type verdictInputs struct {
+	// policies and published are those with which a verdict says that it was reached.
+	policies  string
+	published decision.Publication
+	// others is a digest of the rest.
+	others [sha256.Size]byte
+}
 
-// inputsOf is the digest of values that JSON can express.
-func inputsOf(values ...any) verdictInputs {
-	text, err := json.Marshal(values)
+// inputsOf are inputs of which others can be expressed by JSON.
+func inputsOf(policies string, published decision.Publication, others ...any) verdictInputs {
+	text, err := json.Marshal(others)
 	if err != nil {
 		panic(fmt.Sprintf("controllers: write the inputs of a policy as JSON: %v", err)) // strings, numbers and maps of strings
 	}
-	return sha256.Sum256(text)
+	return verdictInputs{policies, published, sha256.Sum256(text)}
 }
 
 // verdictCache remembers verdicts by key and source cluster, which is empty for an export of
@@ -195,24 +186,28 @@ type keptVerdict struct {
 	verdict decision.Verdict
 }
 
-// find is the verdict that was reached with the same inputs.
-func (c *verdictCache) find(key types.NamespacedName, cluster string, inputs verdictInputs) (decision.Verdict, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	kept, has := c.kept[key][cluster]
-	return kept.verdict, has && kept.inputs == inputs
-}
-
 // maxVerdict is the size of the largest verdict that is remembered, in bytes: those on 10,000
 // exports are. A larger one is reached again when it is asked for.
 const maxVerdict = 8 << 10
 
-// keep remembers a verdict, unless its inputs are not known, it was not reached, or with another
-// set of policies, or it is too large.
-func (c *verdictCache) keep(key types.NamespacedName, cluster string, inputs verdictInputs, policies string, verdict decision.Verdict) {
+// verdict is the one that was reached with the same inputs, or what evaluate returns, which is
+// remembered, unless its inputs are not known, it was not reached, or with other policies or
+// something else published, or it is too large.
+func (c *verdictCache) verdict(
+	key types.NamespacedName, cluster string, inputs verdictInputs, findings Findings, evaluate func() decision.Verdict,
+) decision.Verdict {
+	c.mu.Lock()
+	kept, has := c.kept[key][cluster]
+	c.mu.Unlock()
+	if has && kept.inputs == inputs {
+		return kept.verdict
+	}
+	verdict := evaluate()
+	findings.Record(key, cluster, verdict)
 	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
-	if inputs == (verdictInputs{}) || !reached || verdict.Digest != policies || verdict.Size() > maxVerdict {
-		return
+	isSame := verdict.Digest == inputs.policies && verdict.Publication == inputs.published
+	if inputs == (verdictInputs{}) || !reached || !isSame || verdict.Size() > maxVerdict {
+		return verdict
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,6 +218,7 @@ func (c *verdictCache) keep(key types.NamespacedName, cluster string, inputs ver
 		c.kept[key] = map[string]keptVerdict{}
 	}
 	c.kept[key][cluster] = keptVerdict{inputs, verdict}
+	return verdict
 }
 
 // forget drops what is remembered of key, but that of some clusters.

@@ -20,6 +20,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/findings"
 )
 
 // world is a cluster of one export, and the policies that judge it.
@@ -90,7 +91,7 @@ func (w *world) isPublished(context.Context, *mcsv1beta1.ServiceExport) (decisio
 func (w *world) digest() string { return fmt.Sprint("policies ", w.policies) }
 
 func (w *world) cache() *PolicyCache {
-	return &PolicyCache{Evaluate: w.Admit, Reader: w, Policies: w.digest, Published: w.isPublished}
+	return &PolicyCache{Evaluate: w.Admit, Reader: w, Policies: w.digest, Published: w.isPublished, Findings: findings.New()}
 }
 
 func newWorld() *world {

@@ -16,9 +16,7 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	policycontroller "github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/decision"
@@ -91,7 +89,7 @@ func (w wiring) wire() error {
 		Self: w.self.cluster, ClusterSet: w.self.set, ClusterUID: w.self.uid, Namespace: w.Namespace, Version: version,
 		IdentityLabels: w.IdentityLabels, PublishNamespaces: publishNamespaces,
 		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Retry: w.Timing.Retry, Registry: metrics.Registry,
-		Admitter: evaluation, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
+		Admitter: evaluation.exports, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ClusterLabels: w.ClusterLabels, ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,
 	})
@@ -102,7 +100,7 @@ func (w wiring) wire() error {
 		return err
 	}
 	err = status.SetupWithManager(w.Manager, status.Options{
-		Observations: running, Verdicts: evaluation.PolicyCache, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
+		Observations: running, Verdicts: evaluation.exports, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
 	})
 	if err != nil {
 		return err
@@ -148,18 +146,11 @@ func (w wiring) setupAgentInfo(info model.AgentInfo) error {
 // policyEvaluation evaluates policies, and notifies when their results may have
 // changed.
 type policyEvaluation struct {
-	*controllers.PolicyCache
-	engine   *child.Client
-	loaded   <-chan struct{} // closed after the first load of the policies
-	imports  *controllers.ImportPolicyCache
-	changed  *notify.Notifier
-	findings *findings.Findings
-}
-
-// Forget drops the answer and what was found of an export that is gone.
-func (p *policyEvaluation) Forget(key types.NamespacedName) {
-	p.PolicyCache.Forget(key)
-	p.findings.Forget(key)
+	engine  *child.Client
+	loaded  <-chan struct{} // closed after the first load of the policies
+	exports *controllers.PolicyCache
+	imports *controllers.ImportPolicyCache
+	changed *notify.Notifier
 }
 
 // setupPolicies connects policies, peers and stored objects. The webhook evaluates
@@ -174,13 +165,8 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		Evaluator: policies,
 	}
 	changed, found := &notify.Notifier{}, findings.New()
-	audit := func(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-		verdict := reviewer.Admit(ctx, export)
-		found.Record(client.ObjectKeyFromObject(export), "", verdict)
-		return verdict
-	}
 	cache := &controllers.PolicyCache{
-		Evaluate: audit, Reader: w.GetClient(), Policies: policies.Digest, Published: published.Of,
+		Evaluate: reviewer.Admit, Reader: w.GetClient(), Policies: policies.Digest, Published: published.Of, Findings: found,
 	}
 	w.peers.Subscribe(func(c model.MemberChange) {
 		if c.What == model.ExportChanged || c.What == model.ReportChanged {
@@ -213,7 +199,7 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		},
 		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
 	}
-	return &policyEvaluation{PolicyCache: cache, engine: policies, loaded: loaded, imports: imports, changed: changed, findings: found}, nil
+	return &policyEvaluation{engine: policies, loaded: loaded, exports: cache, imports: imports, changed: changed}, nil
 }
 
 // setupWebhook serves admission requests.
