@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -25,17 +24,16 @@ import (
 // importReconciler writes the status of ServiceImports.
 type importReconciler struct {
 	reconciler
-	// foreign has, by key, what was last applied to each ServiceImport that another
+	// foreign has, by UID, what was last applied to each ServiceImport that another
 	// implementation made. The same status is not applied twice: a field that is missing
 	// was removed or refused there, and would be again.
-	foreign sync.Map
+	foreign *lru.Cache
 }
 
 // Reconcile makes the status of one ServiceImport what it should be now.
 func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
-		r.foreign.Delete(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	ours := model.IsManaged(imported)
@@ -123,28 +121,25 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	if len(wanted.Conditions) == 0 && !model.AppliedBy(imported, model.FieldOwner, "status") {
 		return ctrl.Result{}, nil
 	}
-	key := client.ObjectKeyFromObject(imported)
-	given := applied{imported.UID, wanted}
-	kept, _ := r.foreign.Load(key)
-	if last, known := kept.(applied); known && given.same(last) {
+	if last, known := r.foreign.Get(imported.UID); known && compute.SameImport(last.(mcsv1beta1.ServiceImportStatus), wanted) {
 		return ctrl.Result{}, nil
 	}
 	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
-		r.foreign.Store(key, given)
+		r.foreign.Add(imported.UID, wanted)
 		return ctrl.Result{}, nil
 	}
 	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	wanted, written, err := r.applyUnowned(ctx, imported, wanted)
+	given, written, err := r.applyUnowned(ctx, imported, wanted)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	r.limiter.wrote(imported.UID, false, now)
 	if written {
-		r.foreign.Store(key, given)
+		r.foreign.Add(imported.UID, wanted)
 		r.recordEvents(ctx, imported, mcsv1beta1.ServiceImportKindName,
-			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, wanted.Conditions))
+			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, given.Conditions))
 	}
 	return ctrl.Result{}, nil
 }
@@ -155,22 +150,20 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 func (r *importReconciler) applyUnowned(
 	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
 ) (mcsv1beta1.ServiceImportStatus, bool, error) {
-	written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, &status)
-	fields := owned(err)
-	if len(fields) == 0 {
-		return status, written, err
+	for range 2 {
+		written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, &status)
+		fields := owned(err)
+		if len(fields) == 0 {
+			return status, written, err
+		}
+		ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
+		status = without(status, fields)
+		if compute.Covers(imported.Status, status) {
+			return status, true, nil
+		}
 	}
-	ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
-	rest := without(status, fields)
-	if compute.Covers(imported.Status, rest) {
-		return rest, true, nil
-	}
-	written, err = write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, &rest)
-	if len(owned(err)) > 0 {
-		// Another field got an owner in between. The next change tries again.
-		return mcsv1beta1.ServiceImportStatus{}, true, nil
-	}
-	return rest, written, err
+	// Another field got an owner in between. The next change tries again.
+	return mcsv1beta1.ServiceImportStatus{}, true, nil
 }
 
 // without leaves out the conditions to which the fields belong; a path is like
@@ -189,14 +182,4 @@ func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.
 		}
 	}
 	return rest
-}
-
-// applied is a status that was applied to the object of that UID.
-type applied struct {
-	uid    types.UID
-	status mcsv1beta1.ServiceImportStatus
-}
-
-func (a applied) same(last applied) bool {
-	return a.uid == last.uid && compute.SameImport(last.status, a.status)
 }

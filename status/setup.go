@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,7 +108,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			return nil
 		})),
 		(&exportReconciler{shared}).setup(mgr, observed),
-		(&importReconciler{reconciler: shared}).setup(mgr, observed),
+		(&importReconciler{shared, lru.New(maxLimited)}).setup(mgr, observed),
 	)
 }
 

@@ -155,7 +155,7 @@ type rateLimiter struct {
 }
 
 // maxLimited is of how many objects the recent writes are known. What was written longer
-// ago than so many others may be written at once.
+// ago than so many others may be written at once, and again.
 const maxLimited = 10_000
 
 // limits are those of one object: of all its writes, and of the deferrable ones.
