@@ -101,12 +101,8 @@ func (r *importReconciler) slices(ctx context.Context, imported *mcsv1beta1.Serv
 	if err != nil {
 		return false, false, fmt.Errorf("list the derived EndpointSlices of ServiceImport %s/%s: %w", imported.Namespace, imported.Name, err)
 	}
-	for i := range found.Items {
-		if len(found.Items[i].Endpoints) > 0 {
-			return true, true, nil
-		}
-	}
-	return len(found.Items) > 0, false, nil
+	hasEndpoints := func(slice discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 }
+	return len(found.Items) > 0, slices.ContainsFunc(found.Items, hasEndpoints), nil
 }
 
 // reconcileForeign adds what Comity knows to the status of a ServiceImport that

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -181,19 +182,17 @@ func (g group) since() string {
 	case model.ReasonUnreachable, condition.ReasonLost:
 		return ""
 	}
-	first := g.members[0].Since
-	same := true
-	for _, d := range g.members[1:] {
-		same = same && d.Since.Equal(first)
-		if first.IsZero() || (!d.Since.IsZero() && d.Since.Before(first)) {
+	var first time.Time
+	for _, d := range g.members {
+		if first.IsZero() || !d.Since.IsZero() && d.Since.Before(first) {
 			first = d.Since
 		}
 	}
 	switch {
 	case first.IsZero():
 		return ""
-	case same:
-		return " since " + moment(first)
+	case slices.ContainsFunc(g.members, func(d model.Report) bool { return !d.Since.Equal(first) }):
+		return ", first since " + moment(first)
 	}
-	return ", first since " + moment(first)
+	return " since " + moment(first)
 }

@@ -182,25 +182,22 @@ func SameConditions(old, wanted []metav1.Condition) bool {
 // ExportUrgent reports whether a change has to be written soon. What other clusters do, and
 // may do again soon, can wait: a reader loses nothing if it is written a little later. That
 // are changes of Conflict and Available. What concerns the object itself is urgent, and so
-// is a condition that is new.
+// is a condition that is new; other words for the same reason are not.
 func ExportUrgent(old, wanted []metav1.Condition) bool {
-	return urgent(old, wanted, func(_, c metav1.Condition) bool {
-		return c.Type == condition.TypeConflict || c.Type == condition.TypeAvailable
-	})
+	return urgent(old, wanted, condition.TypeValid, condition.TypeReady, condition.TypeAdmitted)
 }
 
 // ImportUrgent is ExportUrgent for an import: whether it can be used, its clusters, and
 // whether there are EndpointSlices, are urgent.
 func ImportUrgent(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 	return old.EndpointSliceObjects != wanted.EndpointSliceObjects || !slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) ||
-		urgent(old.Conditions, wanted.Conditions, func(was, c metav1.Condition) bool {
-			return c.Type != condition.TypeImportReady || (was.Status == c.Status && was.Reason == c.Reason)
-		})
+		urgent(old.Conditions, wanted.Conditions, condition.TypeImportReady)
 }
 
-func urgent(old, wanted []metav1.Condition, deferrable func(was, c metav1.Condition) bool) bool {
+// urgent reports whether a condition is new, or one of some types has another status or reason.
+func urgent(old, wanted []metav1.Condition, types ...string) bool {
 	return slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
 		was := meta.FindStatusCondition(old, c.Type)
-		return was == nil || !SameConditions(old, []metav1.Condition{c}) && !deferrable(*was, c)
+		return was == nil || slices.Contains(types, c.Type) && (was.Status != c.Status || was.Reason != c.Reason)
 	})
 }

@@ -74,26 +74,25 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 // sources are the clusters whose exports make up the import: those that
 // contribute, and those that did before a restart and are unsynced since.
 func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
-	var ids []string
+	ids := sets.New[string]()
 	seen := in.Observation
 	for _, entry := range in.Import.Status.Clusters {
 		if seen == nil || slices.Contains(seen.Unsynced, model.ClusterID(entry.Cluster)) {
-			ids = append(ids, entry.Cluster)
+			ids.Insert(entry.Cluster)
 		}
 	}
 	if seen != nil {
 		for _, source := range served(seen) {
-			ids = append(ids, string(source.Cluster))
-		}
-		if seen.Import != nil {
-			for _, constituent := range seen.Import.Constituents {
-				ids = append(ids, string(constituent.Cluster))
-			}
+			ids.Insert(string(source.Cluster))
 		}
 	}
-	slices.Sort(ids)
+	if seen != nil && seen.Import != nil {
+		for _, constituent := range seen.Import.Constituents {
+			ids.Insert(string(constituent.Cluster))
+		}
+	}
 	var entries []mcsv1beta1.ClusterStatus
-	for _, id := range slices.Compact(ids) {
+	for _, id := range sets.List(ids) {
 		entries = append(entries, mcsv1beta1.ClusterStatus{Cluster: id})
 	}
 	return entries

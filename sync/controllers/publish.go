@@ -18,7 +18,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -50,10 +49,6 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 			})
 		},
 	}
-	isCopy := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		_, is := model.LabeledExport(o.GetLabels())
-		return is
-	})
 	options := b.controllerOptions()
 	b.publishQueue = shareQueue(&options, "publish")
 	return ctrl.NewControllerManagedBy(mgr).Named("publish").
@@ -62,7 +57,7 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged)).
 		WithEventFilter(notify.NotInitial).
-		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), isCopy, notify.NotInitial)).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf), notify.NotInitial)).
 		WatchesRawSource(all).
 		WithOptions(options).
