@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -177,6 +178,32 @@ func SameConditions(old, wanted []metav1.Condition) bool {
 		return was == nil || was.Status != c.Status || was.Reason != c.Reason ||
 			was.Message != c.Message || was.ObservedGeneration != c.ObservedGeneration
 	})
+}
+
+// SameImport reports whether the status is as it should be, conditions of
+// others aside.
+func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
+	return old.EndpointSliceObjects == wanted.EndpointSliceObjects &&
+		slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) &&
+		SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
+		return meta.FindStatusCondition(old.Conditions, typ) != nil && meta.FindStatusCondition(wanted.Conditions, typ) == nil
+	})
+}
+
+// Covers reports whether all of wanted is in old, among what others put there.
+func Covers(old, wanted mcsv1beta1.ServiceImportStatus) bool {
+	return sets.New(old.Clusters...).HasAll(wanted.Clusters...) && SameConditions(old.Conditions, wanted.Conditions)
+}
+
+// sorted lists the clusters in order: the list is a map to the API server,
+// which need not keep the order in which it was applied.
+func sorted(entries []mcsv1beta1.ClusterStatus) []string {
+	ids := make([]string, len(entries))
+	for i, entry := range entries {
+		ids[i] = entry.Cluster
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // ExportUrgent reports whether a change has to be written soon. What other clusters do, and

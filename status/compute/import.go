@@ -4,13 +4,14 @@
 package compute
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -168,28 +169,213 @@ func missing(in ImportInput) string {
 	return ""
 }
 
-// SameImport reports whether the status is as it should be, conditions of
-// others aside.
-func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
-	return old.EndpointSliceObjects == wanted.EndpointSliceObjects &&
-		slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) &&
-		SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
-		return meta.FindStatusCondition(old.Conditions, typ) != nil && meta.FindStatusCondition(wanted.Conditions, typ) == nil
-	})
+// sourceState is one state that a cluster which contributes can be in.
+type sourceState struct {
+	reason string
+	// consequence is what it means for the endpoints of such a cluster.
+	consequence string
 }
 
-// Covers reports whether all of wanted is in old, among what others put there.
-func Covers(old, wanted mcsv1beta1.ServiceImportStatus) bool {
-	return sets.New(old.Clusters...).HasAll(wanted.Clusters...) && SameConditions(old.Conditions, wanted.Conditions)
+// sourceStates are in the order of how bad they are.
+var sourceStates = []sourceState{
+	{condition.ReasonConnected, ""},
+	{condition.ReasonDrained, "endpoints there are the last resort until kubectl comity resume"},
+	{model.ReasonPending, "nothing is known of the connection yet"},
+	{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
+	{condition.ReasonWithdrawn, "endpoints there do not answer either and are the last resort; bring the cluster back or remove it"},
 }
 
-// sorted lists the clusters in order: the list is a map to the API server,
-// which need not keep the order in which it was applied.
-func sorted(entries []mcsv1beta1.ClusterStatus) []string {
-	ids := make([]string, len(entries))
-	for i, entry := range entries {
-		ids[i] = entry.Cluster
+// sourceRank is how bad a state is; -1 if it is none.
+func sourceRank(reason string) int {
+	return slices.IndexFunc(sourceStates, func(s sourceState) bool { return s.reason == reason })
+}
+
+func sourceReason(s model.Source) string {
+	switch {
+	case s.Down:
+		return condition.ReasonWithdrawn
+	case s.Liveness.State == "":
+		return model.ReasonPending
+	case s.Drained && s.Liveness.State == model.Connected:
+		return condition.ReasonDrained
 	}
-	slices.Sort(ids)
-	return ids
+	return string(s.Liveness.State) // the reason is the same word
+}
+
+// maxTiers bounds what Available says of tiers, in bytes.
+const maxTiers = 400
+
+// sourcesAvailable is Available of a ServiceImport: whether every cluster that
+// contributes to it is connected, and which tier serves. One condition, or none if none contributes.
+func sourcesAvailable(in ImportInput) []metav1.Condition {
+	old := in.Import.Status.Conditions
+	sources := served(in.Observation)
+	if len(sources) == 0 {
+		if len(in.Observation.Unsynced) > 0 {
+			return present(old, condition.TypeAvailable)
+		}
+		return nil
+	}
+	wanted := worstSource(sources)
+	if tiers := in.Observation.Tiers; tiers != nil {
+		if wanted.Reason == condition.ReasonConnected && tiers.Serving > 0 {
+			wanted.Reason = condition.ReasonLaterTier
+		}
+		wanted = condition.SourcesAvailable(wanted.Reason, model.Bound(plain(tiers.String()), maxTiers)+"; "+wanted.Message)
+	}
+	return []metav1.Condition{hold(old, wanted, in.sourcesAreSettled)}
+}
+
+// worstSource gives the worst state as reason, and names every cluster that is not
+// Connected.
+func worstSource(sources []model.Source) metav1.Condition {
+	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	byState := make([][]model.Source, len(sourceStates))
+	for _, s := range sorted {
+		i := sourceRank(sourceReason(s))
+		byState[i] = append(byState[i], s)
+	}
+	var parts []part
+	worst := condition.ReasonConnected
+	for i := len(sourceStates) - 1; i > 0; i-- {
+		if len(byState[i]) == 0 {
+			continue
+		}
+		if len(parts) == 0 {
+			worst = sourceStates[i].reason
+		}
+		parts = append(parts, sourceStates[i].part(byState[i]))
+	}
+	var connected []model.ClusterID
+	for _, s := range sorted {
+		if s.Liveness.State == model.Connected && !s.Down {
+			connected = append(connected, s.Cluster)
+		}
+	}
+	return condition.SourcesAvailable(worst, fit(counted(connected, len(sources),
+		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts))
+}
+
+// part is "b (since ..., last confirmed ...) is Lost: why; its endpoints stay in use".
+func (s sourceState) part(sources []model.Source) part {
+	entries := make([]string, len(sources))
+	for i, one := range sources {
+		entries[i] = string(one.Cluster)
+		if c := one.Liveness; !c.Since.IsZero() {
+			entries[i] += " (since " + moment(c.Since)
+			if !c.Confirmed.IsZero() {
+				entries[i] += ", last confirmed " + moment(c.Confirmed)
+			}
+			entries[i] += ")"
+		}
+	}
+	verb, cause := " is ", ""
+	if c := sources[0].Liveness; c.Reason != "" || c.Message != "" {
+		cause = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
+	}
+	if len(sources) > 1 {
+		verb, cause = " are ", " ("+string(sources[0].Cluster)+cause+")"
+	}
+	return part{decision.Some(entries, maxNamed) + verb + s.reason + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
+}
+
+// served are the sources of which something is served, or kept.
+func served(seen *model.Observation) []model.Source {
+	return model.Without(seen.Sources, func(s model.Source) bool { return !s.State.IsServed() })
+}
+
+// missingSources is SourceMissing: what is kept although its cluster states nothing of it, or
+// stated nothing when it was read last. It is one condition while something is missing, and
+// none otherwise, rather than False: most imports never have it.
+func missingSources(in ImportInput) []metav1.Condition {
+	var parts []part
+	for _, s := range in.Observation.Sources {
+		if s.State == model.SourceMissing || s.State == model.SourceNotRead && !s.Since.IsZero() {
+			parts = append(parts, part{fmt.Sprintf("the export of cluster %s is missing since %s although it was not withdrawn, and what was imported from it is kept; restore it "+
+				"(kubectl comity join restores exchange namespaces), or confirm that it is gone: kubectl comity confirm missing %s",
+				s.Cluster, moment(s.Since), s.Cluster), 1})
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return []metav1.Condition{condition.SourceMissing(fit("", parts))}
+}
+
+// frozen is Frozen: why no property of the import changes, and which command ends that. A
+// cluster that is being connected to for the first time since start freezes nothing that
+// is worth a condition.
+func frozen(in ImportInput) []metav1.Condition {
+	f := in.Observation.Freeze
+	if f == nil {
+		return nil
+	}
+	by, _ := in.Observation.Source(f.By.Cluster)
+	if by.Starting {
+		return present(in.Import.Status.Conditions, condition.TypeFrozen)
+	}
+	key := types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
+	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, by.Liveness, key))}
+}
+
+// freezeText says why, and what ends it. An export that is not read though nothing keeps its
+// cluster from being read is one that cannot be decided.
+func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) string {
+	text := fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and ", f.By.Cluster)
+	why := ""
+	if f.Why != "" {
+		why = ": " + model.Bound(plain(f.Why), maxQuoted)
+	}
+	takeover := fmt.Sprintf("; or let another export decide: kubectl comity confirm takeover %s --from CLUSTER", key)
+	undecided := by.State == model.Connected && by.Reason+by.Message == ""
+	switch {
+	case f.State == model.SourceNotRead && undecided:
+		return text + "it is not known whether that may be imported" + why + takeover
+	case f.State == model.SourceNotRead:
+		return text + fmt.Sprintf("cluster %[1]s is not read%[2]s; if it is gone for good: kubectl comity leave --id %[1]s <context of this cluster>", f.By.Cluster, why) + takeover
+	case f.State == model.SourceMissing:
+		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s", moment(f.Since), f.By.Cluster) + takeover
+	case f.State == model.SourceEnded:
+		text += "was deleted"
+	case f.State == model.SourceSuspended:
+		text += "was withdrawn" + why
+	default:
+		text += "is refused here" + why
+	}
+	return fmt.Sprintf("%s; the next export decides from %s on", text, moment(f.Until))
+}
+
+// takeover is TakeoverHeld: which export waits to decide the import, and how to
+// confirm that. While a source that the import lists is being connected to for the first time
+// since start, what waits for it is not known: a restart changes no condition.
+func takeover(in ImportInput) []metav1.Condition {
+	switch {
+	case slices.ContainsFunc(in.Observation.Sources, func(s model.Source) bool { return s.Starting }):
+		return present(in.Import.Status.Conditions, condition.TypeTakeoverHeld)
+	case len(in.Observation.Takeovers) == 0:
+		return nil
+	}
+	return []metav1.Condition{condition.TakeoverHeld(heldTakeovers(in.Observation.Takeovers, types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))}
+}
+
+// Of the takeovers after the first, as many are named, in so many bytes.
+const (
+	maxOthers     = 5
+	maxOthersText = 320
+)
+
+// heldTakeovers says of the first takeover what it is and how to confirm it, then which
+// others wait, and then what would change: that is text of a member, and may be cut.
+func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
+	t := held[0]
+	text := fmt.Sprintf("the export of cluster %s (created %s) is older than the one of cluster %s (created %s), and does not decide until an administrator confirms it: %s",
+		t.By.Cluster, moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), plain(t.Confirm(key)))
+	if others := held[1:]; len(others) > 0 {
+		ids := make([]string, len(others))
+		for i, other := range others {
+			ids[i] = plain(other.By.ID())
+		}
+		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(decision.Some(ids, maxOthers), maxOthersText))
+	}
+	return text + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
 }
