@@ -230,29 +230,25 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 // Connected.
 func worstSource(sources []model.Source) metav1.Condition {
 	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	byState := make([][]model.Source, len(sourceStates))
-	for _, s := range sorted {
-		i := sourceRank(sourceReason(s))
-		byState[i] = append(byState[i], s)
-	}
-	var parts []part
-	worst := condition.ReasonConnected
-	for i := len(sourceStates) - 1; i > 0; i-- {
-		if len(byState[i]) == 0 {
-			continue
-		}
-		if len(parts) == 0 {
-			worst = sourceStates[i].reason
-		}
-		parts = append(parts, sourceStates[i].part(byState[i]))
-	}
+	byState := map[string][]model.Source{}
 	var connected []model.ClusterID
 	for _, s := range sorted {
+		reason := sourceReason(s)
+		byState[reason] = append(byState[reason], s)
 		if s.Liveness.State == model.Connected && !s.Down {
 			connected = append(connected, s.Cluster)
 		}
 	}
-	return condition.SourcesAvailable(worst, fit(counted(connected, len(sources),
+	var parts []part
+	for i, state := range slices.Backward(sourceStates) {
+		if in := byState[state.reason]; len(in) > 0 && i > 0 {
+			parts = append(parts, state.part(in))
+		}
+	}
+	worst := slices.MaxFunc(sorted, func(a, b model.Source) int {
+		return cmp.Compare(sourceRank(sourceReason(a)), sourceRank(sourceReason(b)))
+	})
+	return condition.SourcesAvailable(sourceReason(worst), fit(counted(connected, len(sources),
 		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts))
 }
 

@@ -64,11 +64,9 @@ func newHeartbeat(b *base) *heartbeat {
 	}
 }
 
-// NeedLeaderElection is true: without a leader nothing is published or imported.
-func (h *heartbeat) NeedLeaderElection() bool { return true }
-
 // Start renews the Lease until ctx ends. It retries a failure sooner, so that one
-// lost request is not a missed renewal.
+// lost request is not a missed renewal. The manager calls it on the leader only: without a
+// leader nothing is published or imported.
 func (h *heartbeat) Start(ctx context.Context) error {
 	for {
 		pause := h.HeartbeatInterval
@@ -118,7 +116,14 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 	}
 	h.renewals.WithLabelValues(result).Inc()
 	h.duplicateID.Set(isDuplicate)
-	h.logChange(err, result)
+	switch { // each problem is logged once, and its end
+	case err == nil && h.reported != "":
+		h.log.Info("the heartbeat is renewed again")
+		h.reported = ""
+	case err != nil && h.reported != result:
+		h.log.Error(err, "the heartbeat cannot be renewed", "reason", result)
+		h.reported = result
+	}
 	return result != "failed"
 }
 
@@ -127,18 +132,6 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 func (h *heartbeat) held(by types.UID) {
 	if h.claim.set(by) && h.hub {
 		h.restartPass()
-	}
-}
-
-// logChange logs each problem once, and its end.
-func (h *heartbeat) logChange(err error, result string) {
-	switch {
-	case err == nil && h.reported != "":
-		h.log.Info("the heartbeat is renewed again")
-		h.reported = ""
-	case err != nil && h.reported != result:
-		h.log.Error(err, "the heartbeat cannot be renewed", "reason", result)
-		h.reported = result
 	}
 }
 

@@ -69,9 +69,9 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 			}
 		},
 	}
-	options := b.controllerOptions()
-	b.importQueue = shareQueue(&options, "import")
-	return ctrl.NewControllerManagedBy(mgr).Named("import").
+	controller, queue := b.controller(mgr, "import", all, notify.NewQueue(b.Workers))
+	b.importQueue = queue
+	return controller.
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
@@ -80,8 +80,6 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
 		Watches(&corev1.Namespace{}, mapped(i.inNamespace)).
 		WithEventFilter(notify.NotInitial).
-		WatchesRawSource(all).
-		WithOptions(options).
 		Complete(i)
 }
 
@@ -210,19 +208,11 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
-	i.readPeers(ctx, &v)
-	v.Own = i.own(ctx, &v)
-	return v, nil
-}
-
-// readPeers reads what the other clusters export.
-func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) {
-	key := v.Local.Key
 	v.Peers = decide.PeerViews(i.Peers.Read(key, true))
 	v.FormsAt = decide.FormsAt(i.leading(), v.Now, v.Peers, i.Retry)
-	decide.ReadList(v)
+	decide.ReadList(&v)
 	if i.ImportAdmitter != nil && !v.ImportDisabled {
-		verdicts := i.ImportAdmitter.AdmitImports(ctx, key, decide.ImportInputs(*v))
+		verdicts := i.ImportAdmitter.AdmitImports(ctx, key, decide.ImportInputs(v))
 		for n := range v.Peers {
 			v.Peers[n].Verdict = new(verdicts[v.Peers[n].ID])
 		}
@@ -230,6 +220,8 @@ func (i *importController) readPeers(ctx context.Context, v *decide.ImportView) 
 	if i.Prober != nil {
 		v.Answers = i.Prober.Answers(key)
 	}
+	v.Own = i.own(ctx, &v)
+	return v, nil
 }
 
 // progress is what became of a plan: something was written, or is left for later.

@@ -178,6 +178,45 @@ func (o *Observations) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// Controllers is what other parts of the agent may read of the running controllers.
+type Controllers struct{ base *base }
+
+// Observe returns what was last found for a namespace/name; false if it was not
+// reconciled completely since this process became the leader.
+func (c *Controllers) Observe(key types.NamespacedName) (model.Observation, bool) {
+	return c.base.observations.Get(key)
+}
+
+// Destinations are the clusters in the scope of the local export key, sorted,
+// without this one (see decide.Destinations), and what each reports of importing it; false as long as it is
+// not known where the export goes.
+func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Report, bool) {
+	seen, ok := c.Observe(key)
+	if !ok {
+		return nil, false
+	}
+	export, err := get[mcsv1beta1.ServiceExport](context.Background(), c.base.client, key) // a cache: it does not wait
+	if err != nil || export == nil {
+		return nil, false
+	}
+	return decide.Destinations(c.base.Self, seen, c.base.Peers.Members(), c.base.Peers.Reports(key), export.UID)
+}
+
+// Changed notifies when Observe may return something else.
+func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
+
+// CaughtUp are closed once every export and every import was reconciled that stood at the start.
+func (c *Controllers) CaughtUp() []<-chan struct{} {
+	return []<-chan struct{}{c.base.publishQueue.CaughtUp(), c.base.importQueue.CaughtUp()}
+}
+
+// Imports says what the imports of this cluster have of others, for the status of Peers.
+func (c *Controllers) Imports() Imports { return Imports{c.base} }
+
+// DestinationsChanged notifies when Destinations may return something else though
+// Observe does not.
+func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.base.reportsChanged }
+
 // Imports says what the imports of this cluster have of others: it is a members.Imports.
 type Imports struct{ base *base }
 

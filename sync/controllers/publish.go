@@ -49,9 +49,9 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 			})
 		},
 	}
-	options := b.controllerOptions()
-	b.publishQueue = shareQueue(&options, "publish")
-	return ctrl.NewControllerManagedBy(mgr).Named("publish").
+	controller, queue := b.controller(mgr, "publish", all, notify.NewQueue(b.Workers))
+	b.publishQueue = queue
+	return controller.
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exportedService)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
@@ -59,8 +59,6 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf), notify.NotInitial)).
-		WatchesRawSource(all).
-		WithOptions(options).
 		Complete(p)
 }
 
@@ -101,7 +99,13 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		ctrl.LoggerFrom(ctx).Error(errors.New(decided.Finding.Detail), "a missing export is not withdrawn", "reason", string(decided.Finding.State))
 	}
 	planned := plan.Publish(decided.Plan)
-	err = p.write(ctx, planned)
+	// The writes in each exchange namespace are made whatever came of those in the others, so
+	// that one that refuses a record keeps no other from being published or, above all,
+	// withdrawn. The error is that of a withdrawal, or the first one.
+	unpublished := p.writeAll(ctx, planned.Publish)
+	if err = cmp.Or(p.writeAll(ctx, planned.Withdraw), unpublished); err == nil {
+		err = p.writeAll(ctx, planned.Leave)
+	}
 	done := decided.IsDone(planned.Problems, err)
 	p.keep(ctx, view, decided.Finding.AfterWrite(planned.Problems, err), done, err)
 	if result, failed := p.retry(ctx, req, err); err != nil {
@@ -112,17 +116,6 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	p.settled("export", p.publishQueue, req, len(planned.Publish)+len(planned.Withdraw)+len(planned.Leave) > 0)
 	return reconcile.Result{RequeueAfter: decided.Again}, nil
-}
-
-// write makes the writes in each exchange namespace whatever came of those in the
-// others, so that one that refuses a record keeps no other from being published or,
-// above all, withdrawn. The error is that of a withdrawal, or the first one.
-func (p *publishController) write(ctx context.Context, planned plan.PublishPlan) error {
-	unpublished := p.writeAll(ctx, planned.Publish)
-	if err := p.writeAll(ctx, planned.Withdraw); err != nil || unpublished != nil {
-		return cmp.Or(err, unpublished)
-	}
-	return p.writeAll(ctx, planned.Leave)
 }
 
 // view reads everything that decides how one export is published.

@@ -52,11 +52,10 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 			})
 		},
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("member-record").
+	controller, _ := b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers))
+	return controller.
 		Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
-		WatchesRawSource(changed).
-		WithOptions(b.controllerOptions()).
 		Complete(m)
 }
 
@@ -112,11 +111,10 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 		return []types.NamespacedName{{Name: o.GetName()}}
 	}
 	all := &notify.Source{Notifiers: []*notify.Notifier{&b.passChanged}, List: n.seed}
-	return ctrl.NewControllerManagedBy(mgr).Named("namespace-records").
+	controller, _ := b.controller(mgr, "namespace-records", all, notify.NewQueue(b.Workers))
+	return controller.
 		Watches(&corev1.Namespace{}, mapped(byName)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName), b.inSharedExchange())).
-		WatchesRawSource(all).
-		WithOptions(b.controllerOptions()).
 		Complete(n)
 }
 
@@ -178,14 +176,12 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 			})
 		},
 	}
-	options := b.controllerOptions()
-	options.NewQueue = notify.NewPatientQueue(b.Workers, 1) // the states in between of an import that keeps changing are not reported
-	b.reportQueue = shareQueue(&options, "import-records")
-	return ctrl.NewControllerManagedBy(mgr).Named("import-records").
+	// The states in between of an import that keeps changing are not reported.
+	controller, queue := b.controller(mgr, "import-records", all, notify.NewPatientQueue(b.Workers, 1))
+	b.reportQueue = queue
+	return controller.
 		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).
-		WatchesRawSource(all).
-		WithOptions(options).
 		Complete(r)
 }
 

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -174,45 +175,6 @@ const (
 	neverTimeout = 10 * 365 * 24 * time.Hour
 )
 
-// Controllers is what other parts of the agent may read of the running controllers.
-type Controllers struct{ base *base }
-
-// Observe returns what was last found for a namespace/name; false if it was not
-// reconciled completely since this process became the leader.
-func (c *Controllers) Observe(key types.NamespacedName) (model.Observation, bool) {
-	return c.base.observations.Get(key)
-}
-
-// Destinations are the clusters in the scope of the local export key, sorted,
-// without this one (see decide.Destinations), and what each reports of importing it; false as long as it is
-// not known where the export goes.
-func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Report, bool) {
-	seen, ok := c.Observe(key)
-	if !ok {
-		return nil, false
-	}
-	export, err := get[mcsv1beta1.ServiceExport](context.Background(), c.base.client, key) // a cache: it does not wait
-	if err != nil || export == nil {
-		return nil, false
-	}
-	return decide.Destinations(c.base.Self, seen, c.base.Peers.Members(), c.base.Peers.Reports(key), export.UID)
-}
-
-// Changed notifies when Observe may return something else.
-func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
-
-// CaughtUp are closed once every export and every import was reconciled that stood at the start.
-func (c *Controllers) CaughtUp() []<-chan struct{} {
-	return []<-chan struct{}{c.base.publishQueue.CaughtUp(), c.base.importQueue.CaughtUp()}
-}
-
-// Imports says what the imports of this cluster have of others, for the status of Peers.
-func (c *Controllers) Imports() Imports { return Imports{c.base} }
-
-// DestinationsChanged notifies when Destinations may return something else though
-// Observe does not.
-func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.base.reportsChanged }
-
 // base is what all controllers share.
 type base struct {
 	Options
@@ -358,22 +320,19 @@ func (b *base) passed(completed bool) {
 	}
 }
 
-func (b *base) controllerOptions() controller.Options {
-	return controller.Options{
-		MaxConcurrentReconciles: b.Workers,
-		CacheSyncTimeout:        neverTimeout,
-		NewQueue:                notify.NewQueue(b.Workers),
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-	}
-}
+// newQueue makes the queue of a controller, as controller.Options has it.
+type newQueue = func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// shareQueue gives a controller a queue that others know, too.
-func shareQueue(options *controller.Options, name string) *notify.Queue {
-	queue := options.NewQueue(name, options.RateLimiter)
-	options.NewQueue = func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		return queue
-	}
-	return queue.(*notify.Queue)
+// controller begins to build a controller, and makes its queue, which others may know, too.
+func (b *base) controller(mgr ctrl.Manager, name string, all *notify.Source, create newQueue) (*builder.Builder, *notify.Queue) {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	queue := create(name, limiter)
+	return ctrl.NewControllerManagedBy(mgr).Named(name).WatchesRawSource(all).WithOptions(controller.Options{
+		MaxConcurrentReconciles: b.Workers, CacheSyncTimeout: neverTimeout, RateLimiter: limiter,
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return queue
+		},
+	}), queue.(*notify.Queue)
 }
 
 // retry turns the class of a failed write into when to try again. Without an error it ends
