@@ -129,14 +129,13 @@ func eventType(kind string, c metav1.Condition) string {
 
 // eventReason drops whole words of a list of reasons until it fits.
 func eventReason(reason string) string {
-	for len(reason) > maxEventReason {
-		cut := strings.LastIndexByte(reason, ',')
-		if cut < 0 {
-			return reason[:maxEventReason]
-		}
-		reason = reason[:cut]
+	if len(reason) <= maxEventReason {
+		return reason
 	}
-	return reason
+	if cut := strings.LastIndexByte(reason[:maxEventReason+1], ','); cut >= 0 {
+		return reason[:cut]
+	}
+	return reason[:maxEventReason]
 }
 
 // rateLimiter limits how often the status of one object is written, so that

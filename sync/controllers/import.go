@@ -74,9 +74,9 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	return controller.
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself)).
-		Watches(&corev1.Service{}, mapped(b.exportedService)).
+		Watches(&corev1.Service{}, mapped(b.exported)).
 		Watches(&corev1.Service{}, derived(b.importedObject)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
+		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
 		Watches(&corev1.Namespace{}, mapped(i.inNamespace)).
 		WithEventFilter(notify.NotInitial).

@@ -77,10 +77,6 @@ func (b *base) concerned(namespace client.Object) string {
 	return namespace.GetName()
 }
 
-func (b *base) isExported(ctx context.Context, key types.NamespacedName) bool {
-	return b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil
-}
-
 // peerKeysIn are what the other members export from a namespace, or from all if that is empty.
 func (b *base) peerKeysIn(namespace string) []types.NamespacedName {
 	return model.Without(b.Peers.Keys(), func(key types.NamespacedName) bool { return namespace != "" && key.Namespace != namespace })
@@ -103,16 +99,14 @@ func keyIf(key types.NamespacedName, is bool) []types.NamespacedName {
 	return nil
 }
 
-// exportedService returns the key of the export that a Service belongs to, if it is exported.
-func (b *base) exportedService(ctx context.Context, o client.Object) []types.NamespacedName {
+// exported returns the key of the export that a Service, or a slice of one, belongs to, if it
+// is exported.
+func (b *base) exported(ctx context.Context, o client.Object) []types.NamespacedName {
 	key := client.ObjectKeyFromObject(o)
-	return keyIf(key, b.isExported(ctx, key))
-}
-
-// exportedSlice returns the key of the export that a slice belongs to, if it is exported.
-func (b *base) exportedSlice(ctx context.Context, o client.Object) []types.NamespacedName {
-	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
-	return keyIf(key, key.Name != "" && b.isExported(ctx, key))
+	if _, isSlice := o.(*discoveryv1.EndpointSlice); isSlice {
+		key.Name = o.GetLabels()[discoveryv1.LabelServiceName]
+	}
+	return keyIf(key, key.Name != "" && b.client.Get(ctx, key, &mcsv1beta1.ServiceExport{}) == nil)
 }
 
 // copiedSlice returns the key of the export that a slice copy belongs to.

@@ -53,8 +53,8 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 	b.publishQueue = queue
 	return controller.
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&corev1.Service{}, mapped(b.exportedService)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exportedSlice)).
+		Watches(&corev1.Service{}, mapped(b.exported)).
+		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
 		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged)).
 		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), notify.NotInitial)).

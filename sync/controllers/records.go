@@ -55,7 +55,7 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	controller, _ := b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers))
 	return controller.
 		Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly, b.inSharedExchange())).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly)).
 		Complete(m)
 }
 
@@ -114,14 +114,8 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 	controller, _ := b.controller(mgr, "namespace-records", all, notify.NewQueue(b.Workers))
 	return controller.
 		Watches(&corev1.Namespace{}, mapped(byName)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName), b.inSharedExchange())).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName))).
 		Complete(n)
-}
-
-func (b *base) inSharedExchange() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.GetNamespace() == model.ExchangeNamespace(b.Self)
-	})
 }
 
 // seed lists all namespaces, which the first pass then waits for.
