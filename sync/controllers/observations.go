@@ -145,21 +145,15 @@ func store[T any](o *Observations, all map[types.NamespacedName]T, key types.Nam
 	return before, changed
 }
 
-// Describe implements prometheus.Collector. Without descriptions, what is collected is not
-// checked.
-func (*Observations) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector: the sources of imports by row of the import table
-// are counted when they are read.
-func (o *Observations) Collect(out chan<- prometheus.Metric) {
-	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	}
+// Count gives, in gauges, the sources of imports by row of the import table.
+func (c *Controllers) Count(gauge func(name, help string, labels ...string) *prometheus.GaugeVec) {
 	sources := gauge("comity_import_sources", "Exports that imports consist of, by cluster and by the row of the import table that applies.", "peer", "state")
 	frozen := gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer")
 	withdrawn := gauge("comity_withdrawn_endpoints", "Endpoints that are not ready here because their cluster is drained, or is lost and they do not answer, or because another tier serves, by cluster.", "peer")
 	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
+	o := c.base.observations
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, found := range o.imported {
 		for _, s := range found.Sources {
 			sources.WithLabelValues(string(s.Cluster), string(s.State)).Inc()
@@ -171,10 +165,6 @@ func (o *Observations) Collect(out chan<- prometheus.Metric) {
 		for _, t := range found.Takeovers {
 			waiting.WithLabelValues(string(t.By.Cluster)).Inc()
 		}
-	}
-	o.mu.Unlock()
-	for _, gauge := range []*prometheus.GaugeVec{sources, withdrawn, frozen, waiting} {
-		gauge.Collect(out)
 	}
 }
 

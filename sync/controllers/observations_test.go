@@ -82,7 +82,6 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 
 func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
 	o, registry := NewObservations(), prometheus.NewRegistry()
-	registry.MustRegister(o)
 	o.Import(key("web"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
 		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 3}, {Cluster: "c", State: model.SourcePublished}},
 		Freeze:  &model.Freeze{By: model.SourceExport{Cluster: "b"}},
@@ -91,6 +90,11 @@ func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
 		Sources:   []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 2}},
 		Takeovers: []model.Takeover{{By: model.SourceExport{Cluster: "c"}}},
 	}})
+	(&Controllers{&base{observations: o}}).Count(func(name, help string, labels ...string) *prometheus.GaugeVec {
+		gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+		registry.MustRegister(gauge)
+		return gauge
+	})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

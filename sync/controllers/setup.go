@@ -256,11 +256,6 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
 	}
-	if opts.Registry != nil {
-		if err := opts.Registry.Register(b.observations); err != nil {
-			return nil, fmt.Errorf("register the metrics of imports: %w", err)
-		}
-	}
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
 	opts.Exchange.Changed.Subscribe(func(notify.Change) { b.exchangeChanged() })

@@ -23,15 +23,19 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
-// objectMetrics counts, when it is read, what the status of objects says: so a count cannot
-// differ from what kubectl shows. Only the leader serves that, so that a sum over all
+// objectMetrics counts, when it is read, what the status of objects says, and what the
+// controllers found of imports: so a count cannot differ from what kubectl shows. Only the leader serves that, so that a sum over all
 // replicas counts each object once. No label names an object of a user.
 type objectMetrics struct {
 	reader      client.Reader // a cache
 	elected     <-chan struct{}
-	certificate string // the file with that of the webhook
+	imports     func(gauge) // counts what the controllers found of imports
+	certificate string      // the file with that of the webhook
 	log         logr.Logger
 }
+
+// gauge makes one that is served, too.
+type gauge = func(name, help string, labels ...string) *prometheus.GaugeVec
 
 // collectTimeout bounds one read of the cache, which waits while it is being filled.
 const collectTimeout = 5 * time.Second
@@ -56,6 +60,7 @@ func (m objectMetrics) Collect(out chan<- prometheus.Metric) {
 	select {
 	case <-m.elected:
 		leads.Set(1)
+		m.imports(gauge)
 		if err := m.count(gauge); err != nil {
 			m.log.Error(err, "objects are not counted in the metrics")
 		}
@@ -67,7 +72,7 @@ func (m objectMetrics) Collect(out chan<- prometheus.Metric) {
 }
 
 // count gives what the leader counts.
-func (m objectMetrics) count(gauge func(name, help string, labels ...string) *prometheus.GaugeVec) error {
+func (m objectMetrics) count(gauge gauge) error {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	var exports mcsv1beta1.ServiceExportList
@@ -120,8 +125,8 @@ func (m objectMetrics) count(gauge func(name, help string, labels ...string) *pr
 }
 
 // setupMetrics serves objectMetrics.
-func (w wiring) setupMetrics(registry prometheus.Registerer) error {
+func (w wiring) setupMetrics(registry prometheus.Registerer, imports func(gauge)) error {
 	return registry.Register(objectMetrics{
-		reader: w.GetClient(), elected: w.Elected(), certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
+		reader: w.GetClient(), elected: w.Elected(), imports: imports, certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
 	})
 }

@@ -48,7 +48,7 @@ func TestTheLeaderCountsWhatObjectsSay(t *testing.T) {
 	elected := make(chan struct{})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(objectMetrics{
-		reader: fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(stated()...).Build(), elected: elected, log: logr.Discard(),
+		reader: fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(stated()...).Build(), elected: elected, log: logr.Discard(), imports: func(gauge) {},
 	})
 	if diff := cmp.Diff([]string{"comity_build_info", "comity_leader 0"}, gauges(t, registry)); diff != "" {
 		t.Errorf("another replica leads (-want +got):\n%s", diff)

@@ -105,7 +105,7 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	if err := w.setupMetrics(metrics.Registry); err != nil {
+	if err := w.setupMetrics(metrics.Registry, running.Count); err != nil {
 		return err
 	}
 	w.setupReady(evaluation)
