@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,16 +24,12 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// equalities compare findings as Kubernetes does, times by instant, and scopes, which have no
+// equalities compare findings as Kubernetes does: nil is the same as empty, times by instant, and scopes, which have no
 // exported field, by their words.
-var equalities = func() conversion.Equalities {
-	e := equality.Semantic.Copy()
-	err := e.AddFuncs(func(a, b time.Time) bool { return a.Equal(b) }, func(a, b model.Scope) bool { return a.String() == b.String() })
-	if err != nil {
-		panic(err) // a function has the wrong shape, whatever it is given
-	}
-	return e
-}()
+var equalities = conversion.EqualitiesOrDie(
+	func(a, b time.Time) bool { return a.Equal(b) },
+	func(a, b model.Scope) bool { return a.String() == b.String() },
+)
 
 // Observations hold the findings of the publish and of the import controller for
 // every key.

@@ -106,19 +106,15 @@ func pointers[T any](items []T) []*T {
 // isListed reports whether the list of an import, or a derived slice, names a cluster: as
 // long as one does, what was imported of that cluster is not removed.
 func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (found bool, err error) {
-	look := func(list client.ObjectList, names func(metav1.Object) bool, opts ...client.ListOption) error {
-		if found {
-			return nil
-		}
-		return eachListed(ctx, reader, list, func(o client.Object) {
-			found = found || names(o) && !isGoing(ctx, reader, o.GetNamespace())
-		}, opts...)
+	look := func(names func(metav1.Object) bool) func(client.Object) {
+		return func(o client.Object) { found = found || names(o) && !isGoing(ctx, reader, o.GetNamespace()) }
 	}
-	isListing := func(o metav1.Object) bool { return slices.Contains(model.Listed(o), cluster) }
+	isListing := look(func(o metav1.Object) bool { return slices.Contains(model.Listed(o), cluster) })
 	err = errors.Join(
-		look(&corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
-		look(&mcsv1beta1.ServiceImportList{}, isListing),
-		look(&discoveryv1.EndpointSliceList{}, model.IsManaged, client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)}))
+		eachListed(ctx, reader, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
+		eachListed(ctx, reader, &mcsv1beta1.ServiceImportList{}, isListing),
+		eachListed(ctx, reader, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
+			client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)}))
 	return found, err
 }
 
