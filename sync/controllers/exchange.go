@@ -101,6 +101,9 @@ func (b *base) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, 
 // Lease keeps the place. In its own API server nobody else can write there, and a
 // restored cluster may have another UID than its records.
 func (b *base) duplicate(ctx context.Context) (string, error) {
+	if !b.hub && b.Peers.OwnIDClaim() == "" {
+		return "", nil
+	}
 	problem, err := b.duplicateRecord(ctx)
 	if b.hub {
 		problem = cmp.Or(problem, b.placeProblem())
