@@ -24,8 +24,8 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-// equalities compare findings as Kubernetes does: nil is the same as empty, times by instant, and scopes, which have no
-// exported field, by their words.
+// equalities compare findings as Kubernetes does, for which nil is the same as empty; times by
+// instant, and scopes, which have no exported field, by their words.
 var equalities = conversion.EqualitiesOrDie(
 	func(a, b time.Time) bool { return a.Equal(b) },
 	func(a, b model.Scope) bool { return a.String() == b.String() },

@@ -24,8 +24,9 @@ import (
 )
 
 // objectMetrics counts, when it is read, what the status of objects says, and what the
-// controllers found of imports: so a count cannot differ from what kubectl shows. Only the leader serves that, so that a sum over all
-// replicas counts each object once. No label names an object of a user.
+// controllers found of imports: so a count cannot differ from what kubectl shows. Only the
+// leader serves that, so that a sum over all replicas counts each object once. No label names
+// an object of a user.
 type objectMetrics struct {
 	reader      client.Reader // a cache
 	elected     <-chan struct{}
