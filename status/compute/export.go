@@ -66,10 +66,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 	}
 	conditions = append(conditions, hold(old, admission(in), in.admissionIsSettled))
 	conditions = append(conditions, availability(in)...)
-	for i := range conditions {
-		stamp(&conditions[i], old, in.Export.Generation, now)
-	}
-	return conditions
+	return stamped(conditions, old, in.Export.Generation, now)
 }
 
 func validity(key types.NamespacedName, service *corev1.Service) metav1.Condition {

@@ -90,13 +90,6 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion)
 }
 
-// ImportAdmitter evaluates the policies with stage Import.
-type ImportAdmitter interface {
-	// AdmitImports gives a verdict for each source cluster of one import. What is
-	// remembered of clusters that are not among them is dropped.
-	AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict
-}
-
 // Findings learn what policies find, for the status of the ExportPolicies.
 type Findings interface {
 	// Record replaces what is known of the import of key from a cluster, or of the export key if
@@ -108,8 +101,8 @@ type Findings interface {
 	ForgetImports(key types.NamespacedName, except ...string)
 }
 
-// ImportPolicyCache is an ImportAdmitter that remembers each answer as long as nothing
-// changes that it depends on: the policies, the Namespace, the labels of the source
+// ImportPolicyCache evaluates the policies with stage Import, and remembers each answer as
+// long as nothing changes that it depends on: the policies, the Namespace, the labels of the source
 // cluster, and what the export is, but not its endpoints. It never keeps an answer
 // that was not reached. All fields that are exported are required. All methods may be called
 // from any goroutine.
@@ -127,7 +120,8 @@ type ImportPolicyCache struct {
 	verdictCache
 }
 
-// AdmitImports implements ImportAdmitter.
+// AdmitImports gives a verdict for each source cluster of one import. What is remembered of
+// clusters that are not among them is dropped.
 func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
 	out := make(map[model.ClusterID]decision.Verdict, len(from))
 	var sources []string

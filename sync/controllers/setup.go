@@ -109,7 +109,7 @@ type Options struct {
 	Peers    Peers
 	Admitter Admitter
 	// ImportAdmitter evaluates import policies; nil if there are none.
-	ImportAdmitter ImportAdmitter
+	ImportAdmitter *ImportPolicyCache
 	// PoliciesLoaded is closed once both can answer. No export is reconciled
 	// before: every restart would report what is published as pending for a moment.
 	// nil if it always can.
