@@ -52,7 +52,7 @@ type driftObject struct{ kind, name string }
 
 // drift is what is remembered of one object that was applied.
 type drift struct {
-	digest      string // of what was applied last
+	digest      string // of what was applied last; empty until it is applied again
 	replaced    string // the resourceVersion of the object that this replaced
 	corrections int    // in a row
 	delay       time.Duration
@@ -112,16 +112,23 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 
 // note remembers that desired was applied to an object of which version existed
 // (empty if it was created), changed last by a field manager. The same version
-// twice is a cache that lags behind, not a change. It needs mu.
+// twice is a cache that lags behind, not a change. No digest is computed of what is
+// applied for the first time: most objects are created once, and nobody changes them. It
+// needs mu.
 func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, version, by string) {
-	now, object, digest, objects := l.clock.Now(), objectOf(desired), digest(desired), l.of(owner)
+	now, object, objects := l.clock.Now(), objectOf(desired), l.of(owner)
 	if objects == nil {
 		objects = map[driftObject]*drift{}
 	}
 	l.imports.Set(owner, objects, lastDriftDelay+driftWindow) // for as long as anything of it counts
 	d := objects[object]
+	if d == nil || d.expired(now) {
+		objects[object] = &drift{replaced: version, last: now}
+		return
+	}
+	digest := digest(desired)
 	switch {
-	case d == nil, d.expired(now), d.digest != digest:
+	case d.digest != "" && d.digest != digest:
 		objects[object] = &drift{digest: digest, replaced: version, last: now}
 		return
 	case version != "" && version == d.replaced:
@@ -133,7 +140,7 @@ func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, ver
 	if d.delay > 0 || d.corrections > driftLimit {
 		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
 	}
-	d.replaced, d.last, d.by = version, now, by
+	d.digest, d.replaced, d.last, d.by = digest, version, now, by
 }
 
 // contested are problems with the objects of an import whose correction is delayed, sorted,
