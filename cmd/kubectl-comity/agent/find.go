@@ -4,6 +4,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -49,6 +50,8 @@ type Agent struct {
 	model.AgentInfo
 	// Namespace is Comity's own in that cluster.
 	Namespace string
+	// Deployments are those of the agent.
+	Deployments []appsv1.Deployment
 	// Pod is the leader's; nil with ErrNotRunning.
 	Pod *corev1.Pod
 	// Renewed is when the leader last renewed its Lease.
@@ -68,40 +71,41 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 	if err := target.Client.List(ctx, &leases, client.MatchingFields{metav1.ObjectNameField: model.LeaderLease}); err != nil {
 		return Agent{}, target.Errorf("find the agent: %w", err)
 	}
-	var installed, left []Agent
-	var problem error
+	var found Agent
+	problem := target.Errorf("%w: no namespace has a Lease %s of a running agent; see docs/install.md", ErrNotInstalled, model.LeaderLease)
+	var namespaces []string
 	for _, lease := range leases.Items {
-		pod, err := leader(ctx, target, lease)
-		if err != nil {
+		info, errInfo := model.ParseAgentInfo(lease.Annotations)
+		a := Agent{AgentInfo: info, Namespace: lease.Namespace, Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
+		var errPod, errDeployments error
+		a.Pod, errPod = leader(ctx, target, lease)
+		a.Deployments, errDeployments = Deployments(ctx, target, lease.Namespace)
+		if err := cmp.Or(errPod, errDeployments); err != nil {
 			return Agent{}, err
 		}
-		there := pod != nil
-		if !there { // the Lease outlives an uninstalled release
-			deployments, err := Deployments(ctx, target, lease.Namespace)
-			if err != nil {
-				return Agent{}, err
-			}
-			there = len(deployments) > 0
+		isInstalled := a.Pod != nil || len(a.Deployments) > 0 // the Lease outlives an uninstalled release
+		if isInstalled || found.Namespace == "" {
+			found = a
 		}
-		if described, err := describe(target, lease, pod); there {
-			installed, problem = append(installed, described), err
-		} else {
-			left = append(left, described)
+		if !isInstalled {
+			continue
+		}
+		namespaces, problem = append(namespaces, lease.Namespace), nil
+		if a.Pod == nil {
+			problem = target.Errorf("%w: Lease %s/%s was renewed at %s, and its holder %q does not run; see kubectl --context %s -n %s get pods -l %s",
+				ErrNotRunning, lease.Namespace, lease.Name, a.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
+				target.Context, lease.Namespace, NameLabel)
+		} else if errInfo != nil {
+			problem = target.Errorf("Lease %s/%s does not describe the agent: %w; run a version of Comity that this plugin (%s) knows",
+				lease.Namespace, lease.Name, errInfo, command.Version)
 		}
 	}
-	switch {
-	case len(installed) == 1:
-		return installed[0], problem
-	case len(installed) == 0:
-		return append(left, Agent{})[0], target.Errorf("%w: no namespace has a Lease %s of a running agent; see docs/install.md", ErrNotInstalled, model.LeaderLease)
+	if len(namespaces) > 1 {
+		slices.Sort(namespaces)
+		return Agent{}, target.Errorf("%w: one in each of the namespaces %s; uninstall all but one (helm list --all-namespaces)",
+			ErrSeveral, strings.Join(namespaces, ", "))
 	}
-	var namespaces []string
-	for _, a := range installed {
-		namespaces = append(namespaces, a.Namespace)
-	}
-	slices.Sort(namespaces)
-	return Agent{}, target.Errorf("%w: one in each of the namespaces %s; uninstall all but one (helm list --all-namespaces)",
-		ErrSeveral, strings.Join(namespaces, ", "))
+	return found, problem
 }
 
 // leader is the Pod that holds lease, or nil if there is none.
@@ -126,22 +130,6 @@ func Deployments(ctx context.Context, target *command.Target, namespace string) 
 	return found.Items, nil
 }
 
-// describe reads what the leader states. pod is nil if none leads.
-func describe(target *command.Target, lease coordinationv1.Lease, pod *corev1.Pod) (Agent, error) {
-	info, err := model.ParseAgentInfo(lease.Annotations)
-	found := Agent{AgentInfo: info, Namespace: lease.Namespace, Pod: pod, Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
-	if pod == nil {
-		return found, target.Errorf("%w: Lease %s/%s was renewed at %s, and its holder %q does not run; see kubectl --context %s -n %s get pods -l %s",
-			ErrNotRunning, lease.Namespace, lease.Name, found.Renewed.UTC().Format(time.RFC3339), ptr.Deref(lease.Spec.HolderIdentity, ""),
-			target.Context, lease.Namespace, NameLabel)
-	}
-	if err != nil {
-		return found, target.Errorf("Lease %s/%s does not describe the agent: %w; run a version of Comity that this plugin (%s) knows",
-			lease.Namespace, lease.Name, err, command.Version)
-	}
-	return found, nil
-}
-
 // Site is a context with the agent of its cluster.
 type Site struct {
 	Context string
@@ -152,10 +140,24 @@ type Site struct {
 	Err error
 }
 
+// ID is that of the agent, or else the context.
+func (s *Site) ID() model.ClusterID { return cmp.Or(s.Agent.ID, model.ClusterID(s.Context)) }
+
+// Kubectl is a command for the cluster, in Comity's namespace.
+func (s *Site) Kubectl(arguments string) string {
+	return "kubectl --context " + s.Context + " -n " + cmp.Or(s.Agent.Namespace, join.DefaultNamespace) + " " + arguments
+}
+
+// Helm is a command that installs or changes Comity in the cluster.
+func (s *Site) Helm(arguments string) string {
+	return "helm upgrade --install comity oci://ghcr.io/comity-mcs/charts/comity --kube-context " + s.Context +
+		" --namespace " + cmp.Or(s.Agent.Namespace, join.DefaultNamespace) + " " + arguments
+}
+
 // Cluster is the site in the form that sync/join takes.
 func (s *Site) Cluster() join.Cluster {
 	return join.Cluster{
-		ID: s.Agent.ID, Set: s.Agent.Set, Namespace: s.Agent.Namespace, ServiceAccount: s.Agent.ServiceAccount,
+		ID: s.ID(), Set: s.Agent.Set, Namespace: s.Agent.Namespace, ServiceAccount: s.Agent.ServiceAccount,
 		RESTConfig: s.Target.REST, PodCIDRs: s.Agent.PodCIDRs, ServiceCIDRs: s.Agent.ServiceCIDRs, Unattended: s.Err != nil,
 	}
 }
@@ -185,12 +187,11 @@ func Sites(ctx context.Context, env *command.Env, contexts []string) ([]*Site, e
 func Read(ctx context.Context, env *command.Env, sites []*Site) {
 	command.InParallel(sites, func(_ int, s *Site) {
 		if s.Target == nil {
-			if s.Target, s.Err = env.Open(ctx, s.Context); s.Err != nil {
-				s.Target = nil
-				return
-			}
+			s.Target, s.Err = env.Open(ctx, s.Context)
 		}
-		s.Agent, s.Err = Find(ctx, s.Target)
+		if s.Target != nil {
+			s.Agent, s.Err = Find(ctx, s.Target)
+		}
 	})
 }
 

@@ -114,28 +114,20 @@ func AwaitPod(ctx context.Context, target *command.Target, pod *corev1.Pod) erro
 		if err := target.Get(ctx, pod.Namespace, pod.Name, &now); err != nil {
 			return err
 		}
-		if err := notReady(&now); err != nil {
-			return target.Errorf("Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		why := "phase " + string(now.Status.Phase)
+		for _, c := range now.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				return nil
+			}
+			if c.Status == corev1.ConditionFalse && c.Message != "" {
+				why = c.Message
+			}
 		}
-		return nil
+		for _, c := range now.Status.ContainerStatuses {
+			if c.State.Waiting != nil {
+				why = c.State.Waiting.Reason + ": " + c.State.Waiting.Message
+			}
+		}
+		return target.Errorf("Pod %s/%s: it is not ready: %s", pod.Namespace, pod.Name, why)
 	})
-}
-
-// notReady says what keeps a Pod from being ready; nil if it is.
-func notReady(pod *corev1.Pod) error {
-	why := "phase " + string(pod.Status.Phase)
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return nil
-		}
-		if c.Status == corev1.ConditionFalse && c.Message != "" {
-			why = c.Message
-		}
-	}
-	for _, c := range pod.Status.ContainerStatuses {
-		if c.State.Waiting != nil {
-			why = c.State.Waiting.Reason + ": " + c.State.Waiting.Message
-		}
-	}
-	return fmt.Errorf("it is not ready: %s", why)
 }

@@ -124,19 +124,10 @@ func New(env *command.Env) *cobra.Command {
 
 // versions is what `kubectl comity version` prints.
 type versions struct {
-	Plugin string         `json:"plugin"`
-	Agents []agentVersion `json:"agents"`
+	Plugin string           `json:"plugin"`
+	Agents []status.Cluster `json:"agents"`
 	// Skew says which versions differ by too much.
 	Skew string `json:"skew,omitempty"`
-}
-
-type agentVersion struct {
-	Context   string `json:"context"`
-	Cluster   string `json:"cluster,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Version   string `json:"version,omitempty"`
-	// Error says why the agent's version is not known.
-	Error string `json:"error,omitempty"`
 }
 
 func newVersion(env *command.Env) *cobra.Command {
@@ -155,42 +146,30 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 					return err
 				}
 			}
-			found := versionsOf(sites)
-			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() { found.print(env) })
+			found := versions{Plugin: command.Version, Skew: agent.Skew(command.Version, sites)}
+			for _, s := range sites {
+				found.Agents = append(found.Agents, status.ClusterOf(s))
+			}
+			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() { found.print(env, sites) })
 		})
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the version of this plugin alone, without a request to a cluster")
 	return cmd
 }
 
-func versionsOf(sites []*agent.Site) versions {
-	found := versions{Plugin: command.Version, Skew: agent.Skew(command.Version, sites)}
-	for _, s := range sites {
-		line := agentVersion{Context: s.Context}
-		if s.Err != nil {
-			line.Error = s.Err.Error()
-		}
-		if !errors.Is(s.Err, agent.ErrNotInstalled) {
-			line.Cluster, line.Namespace, line.Version = string(s.Agent.ID), s.Agent.Namespace, s.Agent.Version
-		}
-		found.Agents = append(found.Agents, line)
-	}
-	return found
-}
-
-func (v versions) print(env *command.Env) {
+func (v versions) print(env *command.Env, sites []*agent.Site) {
 	env.Printf("Plugin: %s\n", v.Plugin)
 	if len(v.Agents) == 0 {
 		return
 	}
 	table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
-	for _, line := range v.Agents {
-		table.Row(line.Context, line.Cluster, line.Namespace, line.Version)
+	for _, c := range v.Agents {
+		table.Row(c.Context, c.ID, c.Namespace, c.Version)
 	}
 	table.Flush()
-	for _, line := range v.Agents {
-		if line.Error != "" {
-			env.Warnf("%s", line.Error)
+	for _, s := range sites {
+		if s.Err != nil {
+			env.Warnf("%s", s.Err)
 		}
 	}
 	if v.Skew != "" {

@@ -75,9 +75,11 @@ func (e *Env) Open(ctx context.Context, names ...string) (*Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	var system corev1.Namespace
-	err = target.Get(ctx, "", metav1.NamespaceSystem, &system)
+	if err := target.Get(ctx, "", metav1.NamespaceSystem, &system); err != nil {
+		return nil, err
+	}
 	target.UID = system.UID
-	return target, err
+	return target, nil
 }
 
 func unusable(name string, err error) error {

@@ -28,30 +28,11 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// agentRuns words what status knows of the agent.
-func agentRuns(ctx context.Context, c *cluster) ([]finding.Finding, error) {
-	at := c.status.Clusters[0]
-	f := finding.Finding{Reason: string(at.State), Message: at.Message, Since: at.Since, Fix: c.kubectl("describe pods -l " + agent.NameLabel)}
-	switch at.State {
-	case status.Running:
-		return nil, nil
-	case status.NotInstalled, status.Hub:
-		f.Reason, f.Message = string(status.NotInstalled), c.Err.Error()
-		f.Fix, f.Docs = c.helm(fmt.Sprintf("--create-namespace --set clusterID=%s --set clusterset=CLUSTERSET --wait", c.Context)), finding.Docs("install.md#2-install-comity")
-	case status.Degraded:
-		f.Severity = finding.Warning
-	case status.NotRunning:
-		deployments, err := agent.Deployments(ctx, c.Target, c.Agent.Namespace)
-		if err != nil {
-			return []finding.Finding{f}, err
-		}
-		for _, d := range deployments {
-			if f.Object = "Deployment " + d.Namespace + "/" + d.Name; ptr.Deref(d.Spec.Replicas, 1) == 0 {
-				f.Fix = c.kubectl("scale deployment " + d.Name + " --replicas=2")
-			}
-		}
+func agentRuns(_ context.Context, c *cluster) ([]finding.Finding, error) {
+	if f := status.Agent(c.Site); f.Severity != finding.OK {
+		return []finding.Finding{f}, nil
 	}
-	return []finding.Finding{f}, nil
+	return nil, nil
 }
 
 // versions says once what version says.
@@ -61,7 +42,7 @@ func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
 		sites = append(sites, other.Site)
 	}
 	if skew := agent.Skew(command.Version, sites); skew != "" && c == c.all[0] {
-		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.helm("--reset-then-reuse-values")}}, nil
+		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.Helm("--reset-then-reuse-values")}}, nil
 	}
 	return nil, nil
 }
@@ -85,7 +66,7 @@ func connections(_ context.Context, c *cluster) (all []finding.Finding, err erro
 // tokens reads the credentials of Peers, and asks those clusters that are diagnosed, too,
 // whether they accept them: a connection that is open says nothing.
 func tokens(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
-	for _, peer := range c.peers {
+	for _, peer := range c.objects.Peers {
 		if peer.Spec.Removed {
 			continue
 		}
@@ -96,7 +77,7 @@ func tokens(ctx context.Context, c *cluster) (all []finding.Finding, err error) 
 			asked = other.Target.Client
 		}
 		var errRead error
-		f.Reason, f.Message, errRead = join.CheckCredential(ctx, c.Target.Client, client.ObjectKey{Namespace: c.Agent.Namespace, Name: name}, peer.Name, asked, c.now)
+		f.Reason, f.Message, errRead = join.CheckCredential(ctx, c.Target.Client, client.ObjectKey{Namespace: c.Agent.Namespace, Name: name}, peer.Name, asked, time.Now())
 		if err = errors.Join(err, errRead); f.Reason != "" {
 			all = append(all, f)
 		}
@@ -117,8 +98,8 @@ func agentRights(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	all.Need("", v1alpha1.GroupVersion.Group, "peers exportrecords importrecords namespacerecords memberrecords", "list watch")
 	all.Need(c.Agent.Namespace, "", "secrets", "list watch patch")
 	all.Need(c.Agent.Namespace, "coordination.k8s.io", "leases", "create")
-	if c.Agent.Mode == model.ExchangeMesh && len(c.peers) > 0 {
-		all.Need(model.ExchangeNamespace(c.id), v1alpha1.GroupVersion.Group, "exportrecords importrecords namespacerecords memberrecords", "create patch delete")
+	if c.Agent.Mode == model.ExchangeMesh && len(c.objects.Peers) > 0 {
+		all.Need(model.ExchangeNamespace(c.ID()), v1alpha1.GroupVersion.Group, "exportrecords importrecords namespacerecords memberrecords", "create patch delete")
 	}
 	var missing []string
 	for _, right := range all {
@@ -133,9 +114,9 @@ func agentRights(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	fix := c.helm("--reset-then-reuse-values")
-	if strings.Contains(missing[0], " in namespace "+model.ExchangeNamespace(c.id)) { // those of the chart are there
-		fix = c.fix(finding.FixJoin, c.peers[0].Name)
+	fix := c.Helm("--reset-then-reuse-values")
+	if strings.Contains(missing[0], " in namespace "+model.ExchangeNamespace(c.ID())) { // those of the chart are there
+		fix = c.fix(finding.FixJoin, c.objects.Peers[0].Name)
 	}
 	return []finding.Finding{{Object: "ServiceAccount " + c.Agent.Namespace + "/" + c.Agent.ServiceAccount, Reason: "Forbidden",
 		Message: "the agent may not " + strings.Join(missing, "; "), Fix: fix}}, nil
@@ -168,7 +149,7 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	}
 	if len(mutating.Items) == 0 || len(validating.Items) == 0 {
 		return []finding.Finding{{Reason: "WebhookMissing", Message: "a webhook configuration of Comity is missing, so no policy checks an export when it is stored",
-			Fix: c.helm("--reset-then-reuse-values")}}, nil
+			Fix: c.Helm("--reset-then-reuse-values")}}, nil
 	}
 	for _, one := range hooks {
 		if len(one.CABundle) == 0 {
@@ -187,11 +168,11 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 		return nil, err
 	}
 	f := finding.Finding{Object: "Secret " + secret.Namespace + "/" + secret.Name, Docs: finding.Docs("install.md#without-cert-manager"),
-		Fix: c.kubectl(fmt.Sprintf("create secret tls %s --cert=tls.crt --key=tls.key --dry-run=client -o yaml | %s", secret.Name, c.kubectl("apply -f -")))}
+		Fix: c.Kubectl(fmt.Sprintf("create secret tls %s --cert=tls.crt --key=tls.key --dry-run=client -o yaml | %s", secret.Name, c.Kubectl("apply -f -")))}
 	if secret.Annotations["cert-manager.io/certificate-name"] != "" {
-		f.Fix = c.kubectl("delete secret " + secret.Name) // cert-manager issues it again
+		f.Fix = c.Kubectl("delete secret " + secret.Name) // cert-manager issues it again
 	}
-	if f.Reason, f.Message = certificateFault(chain, hooks, c.now); f.Reason == "" {
+	if f.Reason, f.Message = certificateFault(chain, hooks, time.Now()); f.Reason == "" {
 		return nil, nil
 	}
 	return []finding.Finding{f}, nil

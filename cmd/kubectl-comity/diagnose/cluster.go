@@ -5,23 +5,21 @@ package diagnose
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
-	apiversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -37,20 +35,20 @@ import (
 // clusters are not diagnosed.
 func overlaps(_ context.Context, c *cluster) (all []finding.Finding, err error) {
 	if err = c.rangesErr; len(c.ranges.Pods) == 0 && err == nil {
-		err = fmt.Errorf("no Pod range is known; compare it by hand, and pass it to join as --pod-cidrs %s=RANGE", c.id)
+		err = fmt.Errorf("no Pod range is known; compare it by hand, and pass it to join as --pod-cidrs %s=RANGE", c.ID())
 	}
 	with := func(id model.ClusterID, ranges join.Ranges) {
-		if overlap := join.Overlap(c.id, id, c.ranges, ranges); overlap != "" {
+		if overlap := join.Overlap(c.ID(), id, c.ranges, ranges); overlap != "" {
 			all = append(all, finding.Finding{Reason: model.ReasonAddressOverlap, Message: overlap + "; endpoints in it are not imported",
 				Fix: "who owns the networks of the clusters gives one of the two another range; no command of Comity can"})
 		}
 	}
 	for _, other := range c.all[:slices.Index(c.all, c)] {
 		if other.kind() != hub { // whose Pods call nobody
-			with(other.id, other.ranges)
+			with(other.ID(), other.ranges)
 		}
 	}
-	for _, peer := range c.peers {
+	for _, peer := range c.objects.Peers {
 		if c.peerOf(peer.Name) == nil {
 			accepted, _ := model.ParsePrefixes(peer.Spec.AcceptedCIDRs)
 			with(model.ClusterID(peer.Name), join.Ranges{Pods: accepted})
@@ -67,31 +65,17 @@ type server struct {
 }
 
 func readServer(ctx context.Context, target *command.Target) (s server, err error) {
-	base, _, errURL := rest.DefaultServerUrlFor(target.REST)
-	api, err := rest.HTTPClientFor(target.REST)
-	if err = errors.Join(err, errURL); err != nil {
-		return s, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(base.String(), "/")+"/version", http.NoBody)
+	api, err := discovery.NewDiscoveryClientForConfig(target.REST)
 	if err != nil {
 		return s, err
 	}
-	sent := time.Now()
-	response, err := api.Do(request)
+	info, err := api.ServerVersionWithContext(ctx)
 	if err != nil {
 		return s, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
-		return s, fmt.Errorf("%s answers %s", request.URL, response.Status)
-	}
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		s.ahead = date.Sub(sent.Add(time.Since(sent) / 2))
-	}
-	var info apiversion.Info
-	err = json.NewDecoder(response.Body).Decode(&info)
-	s.version = info.GitVersion
-	return s, err
+	sent, review := time.Now(), &authenticationv1.SelfSubjectReview{} // which everybody may create, and nothing stores
+	err = target.Client.Create(ctx, review)
+	return server{info.GitVersion, review.CreationTimestamp.Sub(sent.Add(time.Since(sent) / 2))}, err
 }
 
 // oldest is what docs/install.md asks for.
@@ -105,7 +89,7 @@ func kubernetesVersion(_ context.Context, c *cluster) ([]finding.Finding, error)
 	return []finding.Finding{{Reason: "VersionTooOld", Message: fmt.Sprintf("Kubernetes is %q; expected %s or newer", c.server.version, oldest), Fix: "upgrade the cluster " + c.Context}}, nil
 }
 
-// maxSkew is half of what docs/security.md warns of: a Date has whole seconds, and a request takes time.
+// maxSkew is half of what docs/security.md warns of: a timestamp has whole seconds, and a request takes time.
 const maxSkew = time.Minute
 
 // clocks compares the clock of each API server with that of the first one that answered.
@@ -116,7 +100,7 @@ func clocks(_ context.Context, c *cluster) ([]finding.Finding, error) {
 		return nil, c.serverErr
 	}
 	return []finding.Finding{{Severity: finding.Warning, Reason: "ClockSkew",
-		Message: fmt.Sprintf("the clock of the API server differs by %s from that of cluster %s; the older export decides a conflict, so that the wrong one may", ahead.Round(time.Second), first.id),
+		Message: fmt.Sprintf("the clock of the API server differs by %s from that of cluster %s; the older export decides a conflict, so that the wrong one may", ahead.Round(time.Second), first.ID()),
 		Fix:     "who owns the control planes sets their clocks, such as by NTP"}}, nil
 }
 
@@ -153,7 +137,7 @@ func definitions(_ context.Context, c *cluster) (all []finding.Finding, err erro
 	}
 	for _, version := range slices.Sorted(maps.Keys(missing)) {
 		f := finding.Finding{Reason: "NotServed", Message: fmt.Sprintf("the API server does not serve %s of %s", strings.Join(missing[version], ", "), version),
-			Fix: c.helm("--reset-then-reuse-values --set crds.enabled=true --set crds.mcs.enabled=true")}
+			Fix: c.Helm("--reset-then-reuse-values --set crds.enabled=true --set crds.mcs.enabled=true")}
 		if version == older && missing[mcsv1beta1.GroupVersion.String()] == nil { // the newer version is served, so another owner's definitions are there
 			f.Message += ", which CoreDNS, Envoy Gateway and Istio read; the definitions are not Comity's"
 			f.Fix = "kubectl --context " + c.Context + " apply --server-side --force-conflicts" + definition + "serviceexports.yaml" + definition + "serviceimports.yaml"
@@ -189,7 +173,7 @@ func otherImplementations(ctx context.Context, c *cluster) (all []finding.Findin
 	for _, object := range slices.Sorted(maps.Keys(found)) {
 		all = append(all, finding.Finding{Severity: finding.Warning, Object: object, Reason: model.ReasonForeignImport,
 			Message: found[object] + " implements the MCS API here, too; only one implementation may create ServiceImports",
-			Fix:     "switch off " + found[object] + ", or let it import: " + c.helm("--reset-then-reuse-values --set sync.import=false")})
+			Fix:     "switch off " + found[object] + ", or let it import: " + c.Helm("--reset-then-reuse-values --set sync.import=false")})
 	}
 	return all, err
 }
@@ -252,9 +236,9 @@ func (c *cluster) expected() map[string]finding.Finding {
 		}
 	}
 	for _, other := range c.all {
-		for i := range other.exports {
-			export := &other.exports[i]
-			if scope, err := model.ListedScope(client.ObjectKeyFromObject(export), export, nil); err == nil && other != c && scope.Contains(c.id) {
+		for i := range other.objects.Exports {
+			export := &other.objects.Exports[i]
+			if scope, err := model.ListedScope(client.ObjectKeyFromObject(export), export, nil); err == nil && other != c && scope.Contains(c.ID()) {
 				expect(export.Namespace, export.Name)
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -20,7 +19,6 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
-	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -36,8 +34,9 @@ With --pre, check what the installation needs, before anything is installed.
 
 The exit code is 1 if there is an error, or if something could not be read.`
 
-// openTimeout bounds how long all clusters are opened, and their agents found.
-const openTimeout = 20 * time.Second
+// timeout bounds how long all clusters are opened and their agents found, and then for each
+// cluster the reading of what all checks need, and the checks.
+const timeout = 20 * time.Second
 
 // options are the flags.
 type options struct {
@@ -56,7 +55,7 @@ func New(env *command.Env) *cobra.Command {
 }
 
 func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
-	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	opening, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	sites, err := agent.Sites(opening, env, contexts)
 	if err != nil {
@@ -99,51 +98,24 @@ func (r Report) print(env *command.Env) {
 			shown[f.Severity] = true
 		}
 		if f.Severity != finding.OK {
-			env.Printf("  %s\n      fix: %s\n      see: %s\n", line(f), f.Fix, f.Docs)
+			env.Printf("  %s\n      fix: %s\n      see: %s\n", f, f.Fix, f.Docs)
 		} else if clusters := passed[f.Check]; clusters[0] == f.Cluster {
 			env.Printf("  %s: %s\n", f.Check, strings.Join(clusters, ", "))
 		}
 	}
 }
 
-// line is a finding without its fix.
-func line(f finding.Finding) string {
-	text := f.Cluster + ": " + f.Check
-	if f.Object != "" {
-		text += ": " + f.Object
-	}
-	if f.Reason != "" {
-		text += " (" + f.Reason + ")"
-	}
-	text += ": " + strings.TrimPrefix(f.Message, fmt.Sprintf("context %q: ", f.Cluster))
-	if f.Since != nil {
-		text += ", since " + f.Since.UTC().Format(time.RFC3339)
-	}
-	return text
-}
-
-// factsTimeout and checksTimeout bound, for each cluster, what all checks need, and the checks.
-const (
-	factsTimeout  = 20 * time.Second
-	checksTimeout = 20 * time.Second
-)
-
 // cluster is a site with what several checks need of it.
 type cluster struct {
 	*agent.Site
 	// all are the clusters that are diagnosed, this one among them.
 	all []*cluster
-	// id is that of the agent, or else the context.
-	id        model.ClusterID
 	status    status.Report
-	peers     []v1alpha1.Peer
-	exports   []mcsv1beta1.ServiceExport
+	objects   status.Objects
 	server    server
 	serverErr error
 	ranges    join.Ranges
 	rangesErr error
-	readErr   error // why some of them were not read
-	now       time.Time
 }
 
 // When a check makes sense.
@@ -182,7 +154,7 @@ var checks = []check{
 	}},
 	{"zones of Nodes", "settings.md#annotations", member, zones},
 	{"NetworkPolicies", "troubleshooting.md#networkpolicy", member, func(ctx context.Context, c *cluster) ([]finding.Finding, error) {
-		return networkpolicy.Check(ctx, c.Target, c.exports, c.peers)
+		return networkpolicy.Check(ctx, c.Target, c.objects.Exports, c.objects.Peers)
 	}},
 	{"names", "troubleshooting.md#not-imported", member, names},
 }
@@ -191,7 +163,7 @@ var checks = []check{
 func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 	all := make([]*cluster, len(sites))
 	for i, site := range sites {
-		all[i] = &cluster{Site: site, all: all, id: cmp.Or(site.Agent.ID, model.ClusterID(site.Context)), now: time.Now()}
+		all[i] = &cluster{Site: site, all: all}
 	}
 	command.InParallel(all, func(_ int, c *cluster) { c.read(ctx, pre) })
 	for _, c := range all {
@@ -199,7 +171,7 @@ func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 	}
 	found := make([][][]finding.Finding, len(all))
 	command.InParallel(all, func(i int, c *cluster) {
-		ctx, cancel := context.WithTimeout(ctx, checksTimeout)
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		for _, one := range checks {
 			found[i] = append(found[i], one.in(ctx, c))
@@ -207,14 +179,13 @@ func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 	})
 	var findings []finding.Finding
 	for _, c := range all {
-		f := finding.Finding{Severity: finding.NotRead, Check: "cluster", Cluster: c.Context, Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")}
 		if c.Target == nil {
-			f.Severity, f.Reason, f.Fix = finding.Error, string(status.Unreachable), "kubectl --context "+c.Context+" version"
-			c.readErr = c.Err
-		}
-		if c.readErr != nil {
-			f.Message = c.readErr.Error()
+			f := status.Agent(c.Site)
+			f.Check = "cluster"
 			findings = append(findings, f)
+		} else if err := c.objects.Err; err != nil {
+			findings = append(findings, finding.Finding{Severity: finding.NotRead, Check: "cluster", Cluster: c.Context,
+				Message: err.Error(), Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")})
 		}
 	}
 	for n := range checks {
@@ -255,7 +226,7 @@ func (c *cluster) kind() int {
 		return before
 	}
 	switch state := c.status.Clusters[0].State; {
-	case state == status.Hub && len(c.peers) == 0:
+	case state == status.Hub && len(c.objects.Peers) == 0:
 		return hub
 	case state == status.Hub || state == status.NotInstalled: // one that was joined, and published, is no hub
 		return absent
@@ -268,28 +239,25 @@ func (c *cluster) read(ctx context.Context, pre bool) {
 	if c.Target == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, factsTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c.server, c.serverErr = readServer(ctx, c.Target)
-	described := c.Cluster()
-	described.ID = c.id
-	c.ranges, c.rangesErr = join.RangesOf(ctx, described)
-	if pre {
-		return
+	c.ranges, c.rangesErr = join.RangesOf(ctx, c.Cluster())
+	if !pre {
+		var objects []status.Objects
+		c.status, objects = status.Read(ctx, []*agent.Site{c.Site}, "", time.Now())
+		c.objects = objects[0]
 	}
-	var objects []status.Objects
-	c.status, objects = status.Reader{}.Read(ctx, []*agent.Site{c.Site})
-	c.peers, c.exports, c.readErr = objects[0].Peers, objects[0].Exports, objects[0].Err
 }
 
 // acceptedRanges takes, where a cluster does not say its Pod ranges, those that another one
 // accepts of it.
 func (c *cluster) acceptedRanges() {
 	for _, other := range c.all {
-		for _, peer := range other.peers {
-			if peer.Name == string(c.id) && len(c.ranges.Pods) == 0 {
+		for _, peer := range other.objects.Peers {
+			if peer.Name == string(c.ID()) && len(c.ranges.Pods) == 0 {
 				c.ranges.Pods, _ = model.ParsePrefixes(peer.Spec.AcceptedCIDRs)
-				c.ranges.Source = "spec.acceptedCIDRs of its Peer in cluster " + string(other.id)
+				c.ranges.Source = "spec.acceptedCIDRs of its Peer in cluster " + string(other.ID())
 			}
 		}
 	}
@@ -310,15 +278,4 @@ func (c *cluster) fix(text, peer string) string {
 		from = other.Context
 	}
 	return strings.NewReplacer("{from}", from, "{to}", c.Context, "{a}", peer).Replace(text)
-}
-
-// kubectl is a command for the cluster, in Comity's namespace.
-func (c *cluster) kubectl(arguments string) string {
-	return "kubectl --context " + c.Context + " -n " + cmp.Or(c.Agent.Namespace, join.DefaultNamespace) + " " + arguments
-}
-
-// helm is a command that installs or changes Comity in the cluster.
-func (c *cluster) helm(arguments string) string {
-	return "helm upgrade --install comity oci://ghcr.io/comity-mcs/charts/comity --kube-context " + c.Context +
-		" --namespace " + cmp.Or(c.Agent.Namespace, join.DefaultNamespace) + " " + arguments
 }

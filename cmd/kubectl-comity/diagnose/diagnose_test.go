@@ -131,7 +131,7 @@ func TestCertificateFault(t *testing.T) {
 func clusterset(ids ...model.ClusterID) []*cluster {
 	var all []*cluster
 	for i, id := range ids {
-		c := &cluster{id: id, Site: &agent.Site{Context: string(rune('x' + i)), Target: &command.Target{}}}
+		c := &cluster{Site: &agent.Site{Context: string(rune('x' + i)), Target: &command.Target{}}}
 		c.Agent.ID, c.status.Clusters = id, []status.Cluster{{State: status.Running}}
 		all = append(all, c)
 	}
@@ -159,12 +159,12 @@ func TestRangesAreComparedOnceAndNotWithAHub(t *testing.T) {
 		c.ranges = join.Ranges{Pods: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	}
 	all[2].status.Clusters[0].State = status.Hub
-	all[0].peers = []v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: v1alpha1.PeerSpec{AcceptedCIDRs: []string{"10.1.9.0/24"}}}}
+	all[0].objects.Peers = []v1alpha1.Peer{{ObjectMeta: metav1.ObjectMeta{Name: "far"}, Spec: v1alpha1.PeerSpec{AcceptedCIDRs: []string{"10.1.9.0/24"}}}}
 	all = append([]*cluster{all[2]}, all[:2]...)
 	for i, want := range []string{"", "pod range 10.1.9.0/24 of cluster far", "pod range 10.1.0.0/16 of cluster a"} {
 		all[i].all = all
 		if found, err := overlaps(context.Background(), all[i]); i > 0 && (len(found) != 1 || !strings.Contains(found[0].Message, want)) || err != nil {
-			t.Errorf("cluster %s: %v, %v", all[i].id, found, err)
+			t.Errorf("cluster %s: %v, %v", all[i].ID(), found, err)
 		}
 	}
 	all[1].ranges = join.Ranges{}

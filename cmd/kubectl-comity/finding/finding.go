@@ -9,7 +9,10 @@
 package finding
 
 import (
+	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -51,6 +54,24 @@ type Finding struct {
 	Fix string `json:"fix,omitempty"`
 	// Docs is the address of the section that explains it.
 	Docs string `json:"docs,omitempty"`
+}
+
+// String is the finding without its fix, in one line. It names the context once, whoever
+// wrote the message.
+func (f Finding) String() string {
+	parts := []string{f.Cluster, f.Check, f.Object}
+	line := strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
+	if f.Affects > 0 {
+		line += fmt.Sprintf(" (affects %d objects)", f.Affects)
+	}
+	if reason := " (" + f.Reason + ")"; f.Reason != "" && !strings.Contains(f.Message, reason) {
+		line += reason
+	}
+	line += ": " + strings.TrimPrefix(f.Message, fmt.Sprintf("context %q: ", f.Cluster))
+	if f.Since != nil {
+		line += ", since " + f.Since.UTC().Format(time.RFC3339)
+	}
+	return line
 }
 
 // docsRoot is where the pages of docs/ are read.

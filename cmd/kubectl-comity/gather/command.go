@@ -84,7 +84,7 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	}
 	a := newArchive(file, root, now)
 	command.InParallel(sites, func(i int, site *agent.Site) { report.Clusters[i] = read(ctx, site, a) })
-	found, _ := status.Reader{}.Read(ctx, sites)
+	found, _ := status.Read(ctx, sites, "", time.Now())
 	contents, err := yaml.Marshal(report)
 	err = errors.Join(err,
 		a.add(contents, "contents.yaml"),

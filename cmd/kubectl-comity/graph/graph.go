@@ -44,7 +44,7 @@ func New(env *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			report, all := status.Reader{}.Read(ctx, sites)
+			report, all := status.Read(ctx, sites, "", time.Now())
 			for _, objects := range all {
 				if objects.Err != nil {
 					env.Warnf("%v", objects.Err)

@@ -12,7 +12,8 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -25,26 +26,21 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Reader reads clusters. The zero value is fit for use.
-type Reader struct {
-	// Namespace limits exports and imports; all if empty.
-	Namespace string
-	// Later is added to the time.
-	Later time.Duration
-}
-
-// Read reads all sites side by side. What cannot be read is a problem in the
-// report, so there is always one. The Objects of each site are what it is of.
-func (r Reader) Read(ctx context.Context, sites []*agent.Site) (Report, []Objects) {
-	parts := make([]part, len(sites))
-	command.InParallel(sites, func(i int, site *agent.Site) { parts[i] = r.site(ctx, site) })
-	report, objects := Report{Clusters: []Cluster{}, Services: []Service{}}, []Objects{}
+// Read reads all sites side by side: of exports and imports those of a namespace, or all if
+// it is empty. What cannot be read is a problem in the report, so there is always one. The
+// Objects of each site are what it is of.
+func Read(ctx context.Context, sites []*agent.Site, namespace string, now time.Time) (Report, []Objects) {
+	parts := make([]*part, len(sites))
+	command.InParallel(sites, func(i int, site *agent.Site) {
+		parts[i] = newPart(site, now)
+		parts[i].read(ctx, namespace)
+	})
+	report, objects := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: causes(parts)}, []Objects{}
 	for _, p := range parts {
 		objects = append(objects, p.objects)
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
 	}
-	report.Problems = causes(parts)
 	if skew := agent.Skew(command.Version, sites); skew != "" {
 		report.Problems = append(report.Problems, finding.Finding{Severity: finding.Error, Object: "versions", Message: skew})
 	}
@@ -67,24 +63,23 @@ type Objects struct {
 	Err error
 }
 
-// siteTimeout bounds reading one cluster, so that one that ceases to answer is
-// shown as such.
-const siteTimeout = 45 * time.Second
-
 // part is what one site contributes.
 type part struct {
+	*agent.Site
 	cluster  Cluster
 	objects  Objects
-	agent    agent.Agent
 	services []Service
 	problems []*finding.Finding
-	// listed are the imports by the clusters of which their lists have an export.
-	listed map[model.ClusterID][]types.NamespacedName
 	// waiting are the problems of exports and imports, those of one cause together.
 	waiting map[cause][]waiting
 	// silent are the problems of the peers that are not connected.
 	silent map[model.ClusterID]*finding.Finding
 	now    time.Time
+}
+
+func newPart(site *agent.Site, now time.Time) *part {
+	c := ClusterOf(site)
+	return &part{Site: site, cluster: c, objects: Objects{ID: c.Name()}, waiting: map[cause][]waiting{}, silent: map[model.ClusterID]*finding.Finding{}, now: now}
 }
 
 func (p *part) problem(object, format string, args ...any) *finding.Finding {
@@ -93,91 +88,48 @@ func (p *part) problem(object, format string, args ...any) *finding.Finding {
 	return problem
 }
 
-// unread notes why something was not read.
-func (p *part) unread(object string, err error) {
-	p.objects.Err = errors.Join(p.objects.Err, err)
-	p.problem(object, "%v", err)
+// unread notes why objects of these kinds were not read, if err says so.
+func (p *part) unread(object, kinds string, err error) {
+	switch {
+	case err == nil || meta.IsNoMatchError(err) && p.cluster.State == NotInstalled: // which is a problem already
+	case meta.IsNoMatchError(err):
+		p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", kinds)
+	default:
+		p.objects.Err = errors.Join(p.objects.Err, err)
+		p.problem(object, "%v", err)
+	}
 }
 
-func (p *part) notServed(kinds string) {
-	p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", kinds)
-}
+// siteTimeout bounds reading one cluster, so that one that ceases to answer is
+// shown as such.
+const siteTimeout = 45 * time.Second
 
-func (r Reader) site(ctx context.Context, site *agent.Site) part {
-	p := part{cluster: Cluster{Context: site.Context}, listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]waiting{}, silent: map[model.ClusterID]*finding.Finding{}, now: time.Now().Add(r.Later)}
-	if site.Target == nil {
-		p.cluster.State, p.cluster.Message = Unreachable, site.Err.Error()
-		p.objects = Objects{ID: site.Context, Err: site.Err}
-		p.problem("cluster", "%v", site.Err)
-		return p
+func (p *part) read(ctx context.Context, namespace string) {
+	if p.Target == nil {
+		p.unread("cluster", "", p.Err)
+		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
 	defer cancel()
-	if !errors.Is(site.Err, agent.ErrNotInstalled) {
-		p.agent = site.Agent
+	if f := Agent(p.Site); f.Severity != finding.OK {
+		p.problem("agent", "%s", f.Message).Fix = f.Fix
 	}
-	p.objects.ID = cmp.Or(string(p.agent.ID), site.Context)
-	p.cluster.ID, p.cluster.ClusterSet, p.cluster.Version = string(p.agent.ID), p.agent.Set, p.agent.Version
-	p.cluster.Exchange, p.cluster.Namespace = string(p.agent.Mode), p.agent.Namespace
-	if site.Err != nil {
-		p.cluster.State, p.cluster.Message = stateOf(site.Err), site.Err.Error()
-		p.cluster.Since = timeOf(p.agent.Renewed)
-		p.problem("agent", "%v", site.Err)
-	} else {
-		p.replicas(ctx, site.Target)
+	if p.Err == nil {
+		p.certificate(ctx)
 	}
-	p.peers(ctx, site.Target)
-	p.readServices(ctx, site.Target, r.Namespace)
+	p.peers(ctx)
+	p.readServices(ctx, namespace)
 	p.strangers()
-	if p.lost(ctx, site.Target) && p.cluster.State == NotInstalled {
+	if p.lost(ctx) && p.cluster.State == NotInstalled {
 		p.cluster.State, p.cluster.Message = Hub, ""
 		p.problems = slices.DeleteFunc(p.problems, func(problem *finding.Finding) bool { return problem.Object == "agent" })
-	}
-	return p
-}
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
-
-// stateOf names what keeps the agent from being found.
-func stateOf(err error) State {
-	switch {
-	case errors.Is(err, agent.ErrNotInstalled):
-		return NotInstalled
-	case errors.Is(err, agent.ErrNotRunning):
-		return NotRunning
-	}
-	return Failed
-}
-
-// replicas says whether all replicas run, and since when the leader does.
-func (p *part) replicas(ctx context.Context, target *command.Target) {
-	p.cluster.State = Running
-	for _, c := range p.agent.Pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			p.cluster.Since = timeOf(c.LastTransitionTime.Time)
-		}
-	}
-	p.certificate(ctx, target)
-	deployments, err := agent.Deployments(ctx, target, p.agent.Namespace)
-	if err != nil {
-		p.problem("agent", "%v", err)
-		return
-	}
-	for _, d := range deployments {
-		if available, want := d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1); available < want {
-			p.cluster.State = Degraded
-			p.cluster.Since = nil
-			p.cluster.Message = fmt.Sprintf("%d of %d replicas are available", available, want)
-			p.problem("agent", "Deployment %s/%s: %s; see kubectl --context %s -n %s describe pods -l %s",
-				d.Namespace, d.Name, p.cluster.Message, p.cluster.Context, d.Namespace, agent.NameLabel)
-		}
 	}
 }
 
 // certificate reads the one that the webhook serves, in the Secret that the agent's Pod
 // mounts.
-func (p *part) certificate(ctx context.Context, target *command.Target) {
-	secret, chain, err := agent.Certificate(ctx, target, p.agent.Pod)
+func (p *part) certificate(ctx context.Context) {
+	secret, chain, err := agent.Certificate(ctx, p.Target, p.Agent.Pod)
 	if err != nil {
 		p.problem("certificate "+secret.Name, "%v", err)
 	}
@@ -189,4 +141,141 @@ func (p *part) certificate(ctx context.Context, target *command.Target) {
 	if !ends.After(p.now) {
 		p.problem("certificate "+secret.Name, "it expired at %s; the webhook refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
 	}
+}
+
+// peerConditions are those that should be true of a Peer, in the order in which they are shown.
+var peerConditions = []string{
+	v1alpha1.PeerAccepted, v1alpha1.PeerConnected, v1alpha1.PeerRecordsValid, v1alpha1.PeerWithinLimits, v1alpha1.PeerComplete,
+}
+
+// connectTime is how long it is no problem that the agent connects to a peer.
+const connectTime = time.Minute
+
+// peers reads the Peers and their conditions.
+func (p *part) peers(ctx context.Context) {
+	var found v1alpha1.PeerList
+	if err := p.Target.Client.List(ctx, &found); err != nil {
+		p.unread("peers", "Peers of "+v1alpha1.GroupVersion.String(), p.Target.Errorf("read the Peers: %w", err))
+	}
+	p.objects.Peers = found.Items
+	slices.SortFunc(found.Items, func(a, b v1alpha1.Peer) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range found.Items {
+		p.addPeer(&found.Items[i])
+	}
+}
+
+// addPeer shows a Peer, and as problems what is not as it should be.
+func (p *part) addPeer(peer *v1alpha1.Peer) {
+	state, why := stateOfPeer(peer)
+	running := p.Agent.Pod != nil
+	if !running {
+		state, why = Unknown, metav1.Condition{} // nobody has brought the status up to date
+	}
+	shown := state
+	if c := meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerDrained); c != nil && state == Connected {
+		shown, why = Drained, *c
+	}
+	p.cluster.Peers = append(p.cluster.Peers, Peer{
+		ID: peer.Name, State: shown, Since: timeOf(why.LastTransitionTime.Time), Message: why.Message,
+		Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports,
+	})
+	object := "Peer " + peer.Name
+	switch {
+	case peer.Spec.Removed:
+		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(why.Message), peer.Name, p.cluster.Context)
+		return
+	case state == Unknown && running && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
+		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
+	}
+	for _, kind := range peerConditions {
+		c := meta.FindStatusCondition(peer.Status.Conditions, kind)
+		if c == nil || c.Status == metav1.ConditionTrue {
+			continue
+		}
+		isEffect := kind == v1alpha1.PeerConnected && state == NotUsed // what is not accepted is not connected
+		isPending := c.Status == metav1.ConditionUnknown && p.now.Sub(c.LastTransitionTime.Time) < connectTime
+		if !isEffect && !isPending {
+			problem := p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
+			problem.Reason = c.Reason
+			if id := model.ClusterID(peer.Name); state != Connected && p.silent[id] == nil {
+				p.silent[id] = problem
+			}
+		}
+	}
+}
+
+// stateOfPeer is the state of the connection to a peer as one word: Connected, or why it is
+// not; and the condition that says so, empty if there is none.
+func stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
+	find := func(kind string) metav1.Condition {
+		return ptr.Deref(meta.FindStatusCondition(peer.Status.Conditions, kind), metav1.Condition{})
+	}
+	accepted, connected := find(v1alpha1.PeerAccepted), find(v1alpha1.PeerConnected)
+	switch {
+	case peer.Spec.Removed:
+		return Leaving, find(v1alpha1.PeerRemoved)
+	case connected.Status == metav1.ConditionTrue: // a refused change of the Peer leaves the former in use
+		return Connected, metav1.Condition{LastTransitionTime: connected.LastTransitionTime}
+	case accepted.Status == metav1.ConditionFalse:
+		return NotUsed, accepted
+	}
+	return State(cmp.Or(connected.Reason, string(Unknown))), connected
+}
+
+// strangers reports the clusters that lists of imports name and that have no Peer: they
+// are not read, and what was imported from them stays.
+func (p *part) strangers() {
+	listed := map[model.ClusterID][]types.NamespacedName{}
+	for i := range p.objects.Imports {
+		imported := &p.objects.Imports[i]
+		for _, id := range model.Listed(imported) {
+			listed[id] = append(listed[id], types.NamespacedName{Namespace: imported.Namespace, Name: imported.Name})
+		}
+	}
+	for _, id := range sortedKeys(listed) {
+		if string(id) == p.cluster.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
+			continue
+		}
+		p.problem("Peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",
+			some(listed[id]), id, p.cluster.Context)
+	}
+}
+
+// lost reports the exports that a restore lost, one line for each cluster that publishes
+// here. It reports whether the cluster is a hub: somebody publishes, and no agent runs.
+func (p *part) lost(ctx context.Context) (isHub bool) {
+	published, isHub, err := confirm.Published(ctx, p.Target.Client)
+	if err != nil {
+		p.unread("exports", "", p.Target.Errorf("%w", err))
+	}
+	p.objects.Published = published
+	byCluster := map[model.ClusterID][]types.NamespacedName{}
+	for _, record := range published {
+		if record.IsLost() && !slices.Contains(byCluster[record.From], record.Service()) {
+			byCluster[record.From] = append(byCluster[record.From], record.Service())
+		}
+	}
+	for _, id := range sortedKeys(byCluster) {
+		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore, and they stay published (%s); create these again, or run kubectl comity confirm lost --all --context %s",
+			some(byCluster[id]), p.cluster.Context)
+	}
+	return isHub
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// some is how many objects there are, and the first of them.
+func some(keys []types.NamespacedName) string {
+	if len(keys) == 1 {
+		return keys[0].String()
+	}
+	return fmt.Sprintf("%d, such as %s", len(keys), slices.MinFunc(keys, model.CompareKeys))
+}
+
+// after is a text behind a colon; empty if there is none.
+func after(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
 }

@@ -4,11 +4,18 @@
 package status
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -57,15 +64,14 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 	if err != nil {
 		return err
 	}
-	reader := Reader{Namespace: o.namespace}
-	report, _ := reader.Read(ctx, sites)
+	report, _ := Read(ctx, sites, o.namespace, time.Now())
 	again := func(pause time.Duration) Report {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 		agent.Read(ctx, env, sites)
-		report, _ := reader.Read(ctx, sites)
+		report, _ := Read(ctx, sites, o.namespace, time.Now())
 		return report
 	}
 	for end := time.Now().Add(o.wait); !report.Healthy && time.Now().Before(end) && ctx.Err() == nil; {
@@ -92,8 +98,89 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 }
 
 func (o options) show(env *command.Env, report Report) error {
-	return o.Print(env.Out, "ClusterSetStatus", &report, func() { printer{out: env.Out, now: time.Now()}.print(report) })
+	return o.Print(env.Out, "ClusterSetStatus", &report, func() { report.print(env.Out, time.Now()) })
 }
 
 // clearScreen moves a terminal's cursor to the top and erases what is below.
 const clearScreen = "\033[H\033[2J"
+
+// print shows the report to a person.
+func (r Report) print(out io.Writer, now time.Time) {
+	line := func(text string) { _, _ = fmt.Fprintln(out, text) }
+	age := func(since *metav1.Time) string {
+		if since == nil {
+			return ""
+		}
+		return duration.HumanDuration(now.Sub(since.Time))
+	}
+	ends := func(at *metav1.Time) string {
+		switch {
+		case at == nil:
+			return ""
+		case at.After(now):
+			return "ends in " + duration.HumanDuration(at.Sub(now))
+		}
+		return "expired"
+	}
+	if r.Healthy {
+		line("Everything is healthy.\n")
+	} else {
+		line("Problems:")
+		for _, problem := range r.Problems {
+			line("  " + problem.String())
+			if problem.Fix != "" {
+				line("    fix: " + problem.Fix)
+			}
+		}
+		line("")
+	}
+
+	clusters := command.NewTable(out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
+	peers := 0
+	for _, c := range r.Clusters {
+		certificate := ptr.Deref(c.Certificate, Certificate{})
+		clusters.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, age(c.Since), ends(certificate.Expires))
+		peers += len(c.Peers)
+	}
+	clusters.Flush()
+
+	if peers == 0 {
+		line("\nNo peers. Join clusters with kubectl comity join.")
+	} else {
+		table := command.NewTable(out, "\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
+		for _, c := range r.Clusters {
+			for _, peer := range c.Peers {
+				table.Row(c.Name(), peer.ID, peer.State, age(peer.Since), ends(peer.TokenExpires))
+			}
+		}
+		table.Flush()
+	}
+
+	if len(r.Services) == 0 {
+		line("\nNo exports and no imports.")
+		return
+	}
+	table := command.NewTable(out, "\nNAMESPACE", "NAME", "KIND", "CLUSTER", "VALID", "READY", "CONFLICT", "ADMITTED", "AVAILABLE")
+	for _, s := range r.Services {
+		cells := []any{s.Namespace, s.Name, s.Kind, cmp.Or(s.Cluster, s.Context)}
+		for _, column := range columns {
+			cells = append(cells, cell(meta.FindStatusCondition(s.Conditions, column)))
+		}
+		table.Row(cells...)
+	}
+	table.Flush()
+}
+
+// columns are the conditions that the table has a column for, in its order.
+var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
+
+// cell is the status, and the reason where it says more than the status does.
+func cell(c *metav1.Condition) string {
+	switch {
+	case c == nil:
+		return ""
+	case bad(*c) || c.Reason == "Pending":
+		return string(c.Status) + " (" + c.Reason + ")"
+	}
+	return string(c.Status)
+}

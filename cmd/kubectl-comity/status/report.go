@@ -4,10 +4,16 @@
 package status
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
@@ -31,6 +37,8 @@ const (
 	Running State = "Running"
 	// Degraded: a replica leads and another one is not available.
 	Degraded State = "Degraded"
+	// NotReady: a replica leads and is not ready.
+	NotReady State = "NotReady"
 	// NotRunning: Comity is installed and no replica leads.
 	NotRunning State = "NotRunning"
 	// NotInstalled: there is no agent.
@@ -57,6 +65,56 @@ const (
 	Unknown State = "Unknown"
 )
 
+// Agent says how the agent of a site is. Its reason is a State, but Hub.
+func Agent(site *agent.Site) finding.Finding {
+	f := finding.Finding{Severity: finding.Error, Cluster: site.Context, Reason: string(Failed), Since: timeOf(site.Agent.Renewed),
+		Fix: site.Kubectl("describe pods -l " + agent.NameLabel), Docs: finding.Docs("troubleshooting.md#connection")}
+	if site.Err == nil {
+		return running(site, f)
+	}
+	f.Message = site.Err.Error()
+	switch {
+	case site.Target == nil:
+		f.Reason, f.Fix = string(Unreachable), "kubectl --context "+site.Context+" version"
+	case errors.Is(site.Err, agent.ErrNotInstalled):
+		f.Reason, f.Since, f.Docs = string(NotInstalled), nil, finding.Docs("install.md#2-install-comity")
+		f.Fix = site.Helm("--create-namespace --set clusterID=" + site.Context + " --set clusterset=CLUSTERSET --wait")
+	case errors.Is(site.Err, agent.ErrNotRunning):
+		f.Reason = string(NotRunning)
+		for _, d := range site.Agent.Deployments {
+			if f.Object = "Deployment " + d.Namespace + "/" + d.Name; ptr.Deref(d.Spec.Replicas, 1) == 0 {
+				f.Fix = site.Kubectl("scale deployment " + d.Name + " --replicas=2")
+			}
+		}
+	}
+	return f
+}
+
+// running is f for an agent that leads: whether the leader is ready, and the other replicas are
+// available.
+func running(site *agent.Site, f finding.Finding) finding.Finding {
+	f.Reason, f.Since = string(Running), nil
+	for _, c := range site.Agent.Pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			f.Since = timeOf(c.LastTransitionTime.Time)
+			if c.Status != corev1.ConditionTrue {
+				f.Reason, f.Message = string(NotReady), "the leader is not ready: "+c.Message
+				return f
+			}
+		}
+	}
+	for _, d := range site.Agent.Deployments {
+		if available, want := d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1); available < want {
+			f.Severity, f.Reason, f.Object, f.Since = finding.Warning, string(Degraded), "Deployment "+d.Namespace+"/"+d.Name, nil
+			f.Message = fmt.Sprintf("%d of %d replicas of %s are available", available, want, f.Object)
+			return f
+		}
+	}
+	f.Severity, f.Fix, f.Docs = finding.OK, "", ""
+	f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
+	return f
+}
+
 // Cluster is one cluster and its agent.
 type Cluster struct {
 	Context    string       `json:"context"`
@@ -72,6 +130,19 @@ type Cluster struct {
 	Certificate *Certificate `json:"certificate,omitempty"`
 	Peers       []Peer       `json:"peers,omitempty"`
 }
+
+// ClusterOf is a site with its agent, unless none is installed.
+func ClusterOf(site *agent.Site) Cluster {
+	f := Agent(site)
+	c := Cluster{Context: site.Context, State: State(f.Reason), Since: f.Since, Message: f.Message}
+	if a := site.Agent; c.State != NotInstalled {
+		c.ID, c.ClusterSet, c.Version, c.Exchange, c.Namespace = string(a.ID), a.Set, a.Version, string(a.Mode), a.Namespace
+	}
+	return c
+}
+
+// Name is the id of the cluster, or else the context.
+func (c Cluster) Name() string { return cmp.Or(c.ID, c.Context) }
 
 // Certificate is the one that the webhook serves.
 type Certificate struct {

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/status/condition"
@@ -32,15 +31,14 @@ const (
 	kindImport = "ServiceImport"
 )
 
-// The conditions that the table has a column for, in its order.
-var columns = []string{"Valid", "Ready", "Conflict", "Admitted", "Available"}
-
 // readServices reads exports and imports, and which of them are not well.
-func (p *part) readServices(ctx context.Context, target *command.Target, namespace string) {
+func (p *part) readServices(ctx context.Context, namespace string) {
 	var exports mcsv1beta1.ServiceExportList
 	var imports mcsv1beta1.ServiceImportList
 	within := client.InNamespace(namespace)
-	err := cmp.Or(target.Client.List(ctx, &exports, within), target.Client.List(ctx, &imports, within))
+	if err := cmp.Or(p.Target.Client.List(ctx, &exports, within), p.Target.Client.List(ctx, &imports, within)); err != nil {
+		p.unread("services", mcsv1beta1.GroupVersion.String(), p.Target.Errorf("%w", err))
+	}
 	for i := range exports.Items {
 		e := &exports.Items[i]
 		notWell := p.addService(kindExport, e.ObjectMeta, e.Status.Conditions)
@@ -51,17 +49,11 @@ func (p *part) readServices(ctx context.Context, target *command.Target, namespa
 			if isRefused && (c.Type == string(mcsv1beta1.ServiceExportConditionReady) || c.Reason == condition.ReasonNotPublished) {
 				continue // follows from that
 			}
-			p.note(kindExport, client.ObjectKeyFromObject(e), c, p.behind(c))
+			p.note(kindExport, client.ObjectKeyFromObject(e), c, p.behind(c, model.List{}))
 		}
 	}
 	for i := range imports.Items {
 		p.addImport(&imports.Items[i])
-	}
-	switch {
-	case meta.IsNoMatchError(err) && p.cluster.State != NotInstalled:
-		p.notServed(mcsv1beta1.GroupVersion.String())
-	case err != nil && !meta.IsNoMatchError(err):
-		p.unread("services", target.Errorf("%w", err))
 	}
 	p.objects.Exports, p.objects.Imports = exports.Items, imports.Items
 	p.reportWaiting()
@@ -80,19 +72,11 @@ type waiting struct {
 	condition metav1.Condition
 }
 
-// addImport notes the conditions of an import, and the clusters of its list.
+// addImport notes the conditions of an import.
 func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
-	key := client.ObjectKeyFromObject(imported)
-	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
-	if err != nil {
-		list = model.List{} // of another implementation, or the agent reports it
-	}
-	var listed []model.ClusterID
-	for _, entry := range list.Entries {
-		p.listed[entry.Cluster], listed = append(p.listed[entry.Cluster], key), append(listed, entry.Cluster)
-	}
+	list, _ := model.ParseList(imported.Annotations[model.AnnotationList]) // none of another implementation; or the agent reports it
 	for _, c := range p.addService(kindImport, imported.ObjectMeta, imported.Status.Conditions) {
-		clusters := []model.ClusterID{p.behind(c, listed...)}
+		clusters := []model.ClusterID{p.behind(c, list)}
 		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
 			clusters = sortedKeys(waiting)
 		} else if c.Type == condition.TypeFrozen && len(list.Entries) > 0 {
@@ -101,7 +85,7 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 			clusters[0] = list.Entries[at].Cluster
 		}
 		for _, id := range clusters {
-			p.note(kindImport, key, c, id)
+			p.note(kindImport, client.ObjectKeyFromObject(imported), c, id)
 		}
 	}
 }
@@ -162,8 +146,8 @@ var effects = []string{
 }
 
 // behind is the silent peer that a condition of an export or import waits for; empty if it
-// waits for none. listed are the clusters of an import.
-func (p *part) behind(c metav1.Condition, listed ...model.ClusterID) model.ClusterID {
+// waits for none. list is that of an import.
+func (p *part) behind(c metav1.Condition, list model.List) model.ClusterID {
 	if !slices.Contains(effects, c.Reason) {
 		return ""
 	}
@@ -172,7 +156,7 @@ func (p *part) behind(c metav1.Condition, listed ...model.ClusterID) model.Clust
 		return ids[0]
 	}
 	for _, id := range ids { // "Lost in b, c: …" is what an export says
-		if slices.Contains(listed, id) || len(listed) == 0 && regexp.MustCompile(`( in |, )`+string(id)+`\b`).MatchString(c.Message) {
+		if _, isListed := list.Find(id); isListed || len(list.Entries) == 0 && regexp.MustCompile(`( in |, )`+string(id)+`\b`).MatchString(c.Message) {
 			return id
 		}
 	}
@@ -182,11 +166,11 @@ func (p *part) behind(c metav1.Condition, listed ...model.ClusterID) model.Clust
 // causes are the problems of all parts: one for each cause, those of clusters and peers
 // first. A peer whose agent does not run is an effect of that, and one that is silent to
 // several clusters is one cause.
-func causes(parts []part) []finding.Finding {
+func causes(parts []*part) []finding.Finding {
 	stopped := map[string]*finding.Finding{}
 	for _, p := range parts {
 		if p.cluster.State == NotRunning {
-			stopped[string(p.agent.ID)] = p.problems[0] // that of the agent
+			stopped[p.cluster.ID] = p.problems[0] // that of the agent
 		}
 	}
 	type key struct{ peer, reason string }

@@ -45,7 +45,7 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	list := model.List{Formed: noon, Entries: []model.Entry{
 		{SourceExport: model.SourceExport{Cluster: "b", UID: "u", CreatedAt: noon}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}}, {SourceExport: model.SourceExport{Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)}},
 	}}
-	p := part{listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]waiting{}}
+	p := part{waiting: map[cause][]waiting{}}
 	p.addImport(&mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
 		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld("c waits")}},
@@ -125,7 +125,7 @@ shop        web    ServiceExport   a         True    True    False      True    
 shop        web    ServiceImport   a         -       True    -          -          -
 `
 	var out bytes.Buffer
-	printer{out: &out, now: noon}.print(sample())
+	sample().print(&out, noon)
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
@@ -136,30 +136,29 @@ func TestAProblemIsACause(t *testing.T) {
 	conditionOf := func(kind, reason, message string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
-	in := func(context string, exports ...metav1.Condition) part {
-		p := part{cluster: Cluster{Context: context, State: Running}, agent: agent.Agent{Pod: &corev1.Pod{}}, now: noon,
-			listed: map[model.ClusterID][]types.NamespacedName{}, waiting: map[cause][]waiting{}, silent: map[model.ClusterID]*finding.Finding{}}
+	in := func(context string, exports ...metav1.Condition) *part {
+		p := newPart(&agent.Site{Context: context, Agent: agent.Agent{Pod: &corev1.Pod{}}}, noon)
 		for _, id := range []string{"b", "d"} {
 			peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id}}
 			peer.Status.Conditions = []metav1.Condition{conditionOf("Connected", "Lost", "no heartbeat of "+id)}
 			p.addPeer(peer)
 		}
 		for _, c := range exports {
-			p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c))
+			p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
 		}
 		p.reportWaiting()
 		return p
 	}
 	lost := conditionOf("Available", "Lost", "imported by 0 of 2 clusters; Lost in a, b: it may be gone")
 	missing := conditionOf("Available", "NamespaceMissing", "in b")
-	stopped := part{cluster: Cluster{Context: "d", State: NotRunning}, agent: agent.Agent{AgentInfo: model.AgentInfo{ID: "d"}}}
+	stopped := &part{cluster: Cluster{Context: "d", ID: "d", State: NotRunning}}
 	stopped.problem("agent", "no replica leads")
 	want := []finding.Finding{
 		{Severity: finding.Error, Cluster: "d", Object: "agent", Message: "no replica leads", Affects: 2},
 		{Severity: finding.Error, Cluster: "a, c", Object: "Peer b", Message: "Connected is False (Lost): no heartbeat of b", Reason: "Lost", Affects: 2},
 		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b"},
 	}
-	if diff := cmp.Diff(want, causes([]part{in("a", lost, missing), in("c", lost), stopped})); diff != "" {
+	if diff := cmp.Diff(want, causes([]*part{in("a", lost, missing), in("c", lost), stopped})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

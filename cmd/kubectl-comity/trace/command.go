@@ -5,7 +5,6 @@ package trace
 
 import (
 	"context"
-	"io"
 	"slices"
 	"time"
 
@@ -75,21 +74,18 @@ func (o *options) run(ctx context.Context, env *command.Env, args []string) erro
 		o.timeout = 0
 	}
 	report := Service(ctx, sites, key, o.from, o.to, nil, o.timeout)
-	p := printer{out: env.Out, raw: io.Discard, now: time.Now()}
-	if env.IsTerminal(env.Raw) {
-		p.raw = env.Raw
-	}
-	return o.Conclude(env.Out, "ServiceTrace", report, !report.Broken && len(report.LeftBehind) == 0, func() { p.print(report) })
+	isWell := !report.Broken && len(report.LeftBehind) == 0
+	return o.Conclude(env.Out, "ServiceTrace", report, isWell, func() { printer{env.Out, time.Now()}.print(report) })
 }
 
 // Service traces one from and to a cluster that is named by its context or id; all without
 // one. The last steps are tried from the Pods, by context; without any, from temporary ones;
 // and not at all without a timeout.
 func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName, from, to string, pods map[string]*corev1.Pod, timeout time.Duration) Report {
-	all := clusters{key: key, all: make([]*cluster, len(sites))}
+	all := make(clusters, len(sites))
 	command.InParallel(sites, func(i int, site *agent.Site) {
-		all.all[i] = read(ctx, site, key)
-		all.all[i].pod = pods[site.Context]
+		all[i] = read(ctx, site, key)
+		all[i].pod = pods[site.Context]
 	})
 	all.credentials(ctx)
 	report := all.trace(from, to)
@@ -101,7 +97,7 @@ func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName,
 // trace derives the steps of all ways, or of those from and to a cluster that is named by
 // its context or id.
 func (s clusters) trace(from, to string) Report {
-	r := Report{Namespace: s.key.Namespace, Name: s.key.Name, Exports: []Export{}}
+	r := Report{Namespace: s[0].key.Namespace, Name: s[0].key.Name, Exports: []Export{}}
 	for _, id := range s.named(from, s.exporters) {
 		c := s.of(id)
 		e := Export{Cluster: id, Steps: hop{s, c, s.of("")}.exporting(), Ways: []Way{}}
@@ -121,9 +117,9 @@ func (s clusters) named(name string, all func() []model.ClusterID) []model.Clust
 		slices.Sort(ids)
 		return slices.Compact(ids)
 	}
-	for _, c := range s.all {
+	for _, c := range s {
 		if c.Context == name {
-			return []model.ClusterID{c.ID}
+			return []model.ClusterID{c.ID()}
 		}
 	}
 	return []model.ClusterID{model.ClusterID(name)}
@@ -133,13 +129,13 @@ func (s clusters) named(name string, all func() []model.ClusterID) []model.Clust
 // those that have a Service of the name, or all.
 func (s clusters) exporters() []model.ClusterID {
 	var exporting, having, read []model.ClusterID
-	for _, c := range s.all {
-		read = append(read, c.ID)
+	for _, c := range s {
+		read = append(read, c.ID())
 		if c.service != nil {
-			having = append(having, c.ID)
+			having = append(having, c.ID())
 		}
 		if c.export != nil {
-			exporting = append(exporting, c.ID)
+			exporting = append(exporting, c.ID())
 		}
 		for _, entry := range c.list().Entries {
 			exporting = append(exporting, entry.Cluster)
@@ -160,9 +156,9 @@ func (s clusters) exporters() []model.ClusterID {
 
 // importers are the clusters that may import what c exports: all others that are known.
 func (s clusters) importers(c *cluster) (ids []model.ClusterID) {
-	for _, other := range s.all {
+	for _, other := range s {
 		if other != c && !s.isHub(other) {
-			ids = append(ids, other.ID)
+			ids = append(ids, other.ID())
 		}
 	}
 	for _, p := range c.peers.Items {

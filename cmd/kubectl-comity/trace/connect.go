@@ -58,7 +58,7 @@ func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 			}
 		}
 	}
-	importers := slices.SortedFunc(maps.Keys(pending), func(a, b *cluster) int { return cmp.Compare(a.ID, b.ID) })
+	importers := slices.SortedFunc(maps.Keys(pending), func(a, b *cluster) int { return cmp.Compare(a.ID(), b.ID()) })
 	r.Pods = make([]string, len(importers))
 	left := make([]string, len(importers))
 	command.InParallel(importers, func(i int, to *cluster) { r.Pods[i], left[i] = to.try(ctx, timeout, pending[to]) })
@@ -91,7 +91,7 @@ func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (
 			err = agent.AwaitPod(trying, c.Target, pod)
 		}
 	}
-	place = fmt.Sprintf("Pod %s/%s of cluster %s", pod.Namespace, pod.Name, c.ID)
+	place = fmt.Sprintf("Pod %s/%s of cluster %s", pod.Namespace, pod.Name, c.ID())
 	request := probe.Request{TimeoutSeconds: targetSeconds}
 	for _, w := range ways {
 		for _, t := range append([]string{w.hop.name()}, w.hop.targets()...) {
@@ -116,7 +116,7 @@ func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (
 
 // name is the clusterset name, as no search domain changes it.
 func (h hop) name() string {
-	return fmt.Sprintf("%s.%s.svc.%s.", h.key.Name, h.key.Namespace, corefile.Zone)
+	return fmt.Sprintf("%s.%s.svc.%s.", h.from.key.Name, h.from.key.Namespace, corefile.Zone)
 }
 
 // targets are host:port of the ready endpoints, for TCP, in the IP families of the import.
@@ -166,7 +166,11 @@ func (h hop) connected(ctx context.Context, results []probe.Result) Step {
 		return h.step(checkConnect, h.to, "", message)
 	}
 	message += fmt.Sprintf("; %s: %s", failed[0].Target, failed[0].Error)
-	policies, err := h.closed(ctx)
+	var policies []finding.Finding // of the exporter, that admit no address of the importer
+	err := h.from.whyUnread("ServiceExport", "Peer")
+	if importer := h.from.peer(h.to.ID()); err == nil && importer != nil && h.from.export != nil {
+		policies, err = networkpolicy.Check(ctx, h.from.Target, []mcsv1beta1.ServiceExport{*h.from.export}, []exchangev1alpha1.Peer{*importer})
+	}
 	switch {
 	case len(policies) > 0:
 		s := h.step(checkConnect, h.to, policies[0].Reason, message+"; "+policies[0].Message)
@@ -177,19 +181,7 @@ func (h hop) connected(ctx context.Context, results []probe.Result) Step {
 	case err != nil:
 		message += "; whether a NetworkPolicy is in the way was not read: " + err.Error()
 	default:
-		message += fmt.Sprintf("; no NetworkPolicy of cluster %s keeps cluster %s away", h.from.ID, h.to.ID)
+		message += fmt.Sprintf("; no NetworkPolicy of cluster %s keeps cluster %s away", h.from.ID(), h.to.ID())
 	}
 	return h.step(checkConnect, h.to, "NotRouted", message)
-}
-
-// closed are the NetworkPolicies of the exporter that admit no address of the importer.
-func (h hop) closed(ctx context.Context) ([]finding.Finding, error) {
-	if err := h.from.whyUnread("ServiceExport", "Peer"); err != nil {
-		return nil, err
-	}
-	importer := h.from.peer(h.to.ID)
-	if importer == nil || h.from.export == nil {
-		return nil, nil
-	}
-	return networkpolicy.Check(ctx, h.from.Target, []mcsv1beta1.ServiceExport{*h.from.export}, []exchangev1alpha1.Peer{*importer})
 }

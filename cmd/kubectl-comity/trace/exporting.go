@@ -5,20 +5,18 @@ package trace
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/status/condition"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -62,24 +60,10 @@ func (c *cluster) publishes(r exchangev1alpha1.ExportRecord) bool {
 
 // agent says whether a replica of the agent leads.
 func (h hop) agent(c *cluster) Step {
-	if c.Err == nil {
-		for _, found := range c.Agent.Pod.Status.Conditions {
-			if found.Type == corev1.PodReady && found.Status != corev1.ConditionTrue {
-				return h.step(checkAgent, c, "NotReady", "the leader is not ready: "+found.Message).since(found.LastTransitionTime)
-			}
-		}
-		return h.step(checkAgent, c, "", fmt.Sprintf("Comity %s, Pod %s leads", c.Agent.Version, c.Agent.Pod.Name)).since(ptr.Deref(c.Agent.Pod.Status.StartTime, metav1.Time{}))
-	}
-	s := h.step(checkAgent, c, "NotRunning", c.Err.Error()).since(metav1.Time{Time: c.Agent.Renewed})
-	if errors.Is(c.Err, agent.ErrNotInstalled) {
-		s = h.step(checkAgent, c, "NotInstalled", c.Err.Error())
-		s.Docs = finding.Docs("install.md")
-	}
-	for _, d := range c.deployments {
-		s.Object = "Deployment " + d.Namespace + "/" + d.Name
-		if ptr.Deref(d.Spec.Replicas, 1) == 0 {
-			s.Fix = h.fill("kubectl --context {here} -n {agent} scale deployment "+d.Name+" --replicas=2", c)
-		}
+	s := Step{Finding: status.Agent(c.Site)}
+	s.Check = "Agent"
+	if s.Severity == finding.OK {
+		s.Reason = ""
 	}
 	return s
 }
@@ -151,13 +135,13 @@ func (c *cluster) answers() string {
 // record says whether a record of the export is where the importer reads it, or what
 // leaves that cluster out.
 func (h hop) record() Step {
-	c, at, to := h.from, h.exchange(h.from), h.to.ID
+	c, at, to := h.from, h.exchange(h.from), h.to.ID()
 	if err := cmp.Or(c.whyUnread("ServiceExport", "Peer"), at.whyUnread("ExportRecord")); err != nil {
 		return h.untried(checkRecord, c, err)
 	}
 	var since metav1.Time
 	for _, r := range at.records.Items {
-		if r.Namespace != model.ExchangeNamespace(c.ID) && r.Namespace != model.ScopedExchangeNamespace(c.ID, to) {
+		if r.Namespace != model.ExchangeNamespace(c.ID()) && r.Namespace != model.ScopedExchangeNamespace(c.ID(), to) {
 			continue
 		}
 		if c.publishes(r) {
@@ -177,12 +161,12 @@ func (h hop) record() Step {
 // leftOut says why nothing is published for the importer, and what widens the scope if that
 // leaves it out.
 func (h hop) leftOut() (reason, why, fix string) {
-	c, to := h.from, h.to.ID
+	c, to := h.from, h.to.ID()
 	if c.export == nil {
 		return "NoExport", "there is no ServiceExport", ""
 	}
 	if peer := c.peer(to); peer == nil || peer.Spec.Removed {
-		return model.ReasonUnknownCluster, fmt.Sprintf("cluster %s has no Peer %s that is a member", c.ID, to), ""
+		return model.ReasonUnknownCluster, fmt.Sprintf("cluster %s has no Peer %s that is a member", c.ID(), to), ""
 	}
 	scope, err := networkpolicy.Scope(c.export, c.namespace, c.peers.Items)
 	switch admitted := ptr.Deref(meta.FindStatusCondition(c.export.Status.Conditions, condition.TypeAdmitted), metav1.Condition{}); {

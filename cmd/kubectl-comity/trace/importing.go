@@ -32,7 +32,7 @@ func (h hop) way() (steps []Step) {
 		unread := h.untried(check{name: "Import"}, h.to, err)
 		if h.from.export != nil && isOther { // what the exporter knows of the importer
 			c := ptr.Deref(meta.FindStatusCondition(h.from.export.Status.Conditions, condition.TypeAvailable), metav1.Condition{})
-			unread.Message += fmt.Sprintf("; cluster %s says: %s %s (%s): %s", h.from.ID, condition.TypeAvailable, c.Status, c.Reason, c.Message)
+			unread.Message += fmt.Sprintf("; cluster %s says: %s %s (%s): %s", h.from.ID(), condition.TypeAvailable, c.Status, c.Reason, c.Message)
 			steps = append(steps, hop{h.clusters, h.to, h.from}.peer())
 		}
 		return append(steps, unread)
@@ -50,7 +50,7 @@ func (h hop) peer() Step {
 	if err := c.whyUnread("Peer"); err != nil {
 		return h.untried(checkPeer, c, err)
 	}
-	peer := c.peer(h.from.ID)
+	peer := c.peer(h.from.ID())
 	switch {
 	case peer == nil:
 		return h.step(checkPeer, c, "NoPeer", "there is none, so the cluster is not read")
@@ -72,16 +72,16 @@ func (h hop) peer() Step {
 // reports to the exporter.
 func (h hop) source() Step {
 	c, list := h.to, h.to.list()
-	entry, isListed := list.Find(h.from.ID)
+	entry, isListed := list.Find(h.from.ID())
 	report := ptr.Deref(h.report(), exchangev1alpha1.ImportRecordSpec{Imported: true, Reason: model.ReasonImported})
 	state, since := cmp.Or(entry.Absent, model.SourcePublished), metav1.Time{Time: entry.Since}
-	if peer := c.peer(h.from.ID); peer != nil && !state.IsOut() && !meta.IsStatusConditionTrue(peer.Status.Conditions, exchangev1alpha1.PeerConnected) {
+	if peer := c.peer(h.from.ID()); peer != nil && !state.IsOut() && !meta.IsStatusConditionTrue(peer.Status.Conditions, exchangev1alpha1.PeerConnected) {
 		state = model.SourceNotRead
 	}
 	switch {
 	case c.namespace == nil || c.namespace.DeletionTimestamp != nil:
-		s := h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.key.Namespace).since(report.Since)
-		s.Object = "Namespace " + h.key.Namespace
+		s := h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.from.key.Namespace).since(report.Since)
+		s.Object = "Namespace " + h.from.key.Namespace
 		return s
 	case !report.Imported:
 		return h.reported(report.Reason, report.Message).since(report.Since)
@@ -101,7 +101,7 @@ func (h hop) source() Step {
 // report is what the importer reports of the export; nil if nothing.
 func (h hop) report() *exchangev1alpha1.ImportRecordSpec {
 	for _, r := range h.exchange(h.to).reports.Items {
-		if r.Namespace == model.ScopedExchangeNamespace(h.to.ID, h.from.ID) && (h.from.export == nil || r.Spec.ExportUID == h.from.export.UID) {
+		if r.Namespace == model.ScopedExchangeNamespace(h.to.ID(), h.from.ID()) && (h.from.export == nil || r.Spec.ExportUID == h.from.export.UID) {
 			return &r.Spec
 		}
 	}
@@ -138,7 +138,7 @@ func (h hop) obstacle(s Step) Step {
 	case model.ReasonForeignImport:
 		s.Message += "; if nothing else needs it, delete it"
 	case model.ReasonPolicyDenied:
-		if sources, err := model.SourcesOfNamespace(h.to.namespace); err == nil && !sources.Contains(h.from.ID) {
+		if sources, err := model.SourcesOfNamespace(h.to.namespace); err == nil && !sources.Contains(h.from.ID()) {
 			s.Fix = h.fill(fmt.Sprintf("kubectl --context {to} annotate namespace {ns} --overwrite %s=%s,{a}", model.AnnotationImportFrom, sources), h.to)
 		}
 	}
@@ -159,15 +159,15 @@ func (h hop) serviceImport() Step {
 	if ready.Severity != finding.OK {
 		return h.obstacle(ready)
 	}
-	if !slices.ContainsFunc(c.imported.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == string(h.from.ID) }) {
-		return h.step(checkImport, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID))
+	if !slices.ContainsFunc(c.imported.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == string(h.from.ID()) }) {
+		return h.step(checkImport, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID()))
 	}
 	entries, waiting := c.list().Entries, confirm.Waiting(c.imported)
-	_, waits := waiting[h.from.ID]
+	_, waits := waiting[h.from.ID()]
 	// Because of this export. The message names another one, and its source says that it is missing.
 	isOwn := map[string]bool{
 		condition.TypeTakeoverHeld: waits || len(waiting) == 0,
-		condition.TypeFrozen:       len(entries) > 0 && entries[0].Cluster == h.from.ID,
+		condition.TypeFrozen:       len(entries) > 0 && entries[0].Cluster == h.from.ID(),
 	}
 	for _, typ := range []string{condition.TypeTakeoverHeld, condition.TypeFrozen, condition.TypeSourceMissing} {
 		s := h.condition(checkImport, c, conditions, typ)
@@ -196,7 +196,7 @@ func (h hop) derived() Step {
 // imported are the ready endpoints of the export in the importer.
 func (h hop) imported() ([]endpoint, string) {
 	if s := h.to.derivedService(); s != nil {
-		return h.to.endpoints(s.Name, h.from.ID)
+		return h.to.endpoints(s.Name, h.from.ID())
 	}
 	return nil, "there is no derived Service"
 }

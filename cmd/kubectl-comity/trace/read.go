@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,8 +31,6 @@ import (
 // cluster is what one cluster has of the Service. The steps are derived from it alone.
 type cluster struct {
 	*agent.Site
-	// ID is that of the agent, or else the name of the context.
-	ID  model.ClusterID
 	key types.NamespacedName
 	// pod is the one to try the last steps from; nil for a temporary one.
 	pod *corev1.Pod
@@ -46,29 +43,28 @@ type cluster struct {
 	// derived are the Services with a name that a derived one can have.
 	derived []*corev1.Service
 	// slices are those of the namespace, records and reports those of the Service.
-	slices      discoveryv1.EndpointSliceList
-	records     exchangev1alpha1.ExportRecordList
-	reports     exchangev1alpha1.ImportRecordList
-	policies    policyv1alpha1.ExportPolicyList
-	peers       exchangev1alpha1.PeerList
-	deployments []appsv1.Deployment
-	dns         []finding.Finding
+	slices   discoveryv1.EndpointSliceList
+	records  exchangev1alpha1.ExportRecordList
+	reports  exchangev1alpha1.ImportRecordList
+	policies policyv1alpha1.ExportPolicyList
+	peers    exchangev1alpha1.PeerList
+	dns      []finding.Finding
 	// unread is why objects of a kind were not read.
 	unread map[string]error
 }
 
 // read reads one cluster. What cannot be read is in unread.
 func read(ctx context.Context, site *agent.Site, key types.NamespacedName) *cluster {
-	c := &cluster{Site: site, ID: cmp.Or(site.Agent.ID, model.ClusterID(site.Context)), key: key, unread: map[string]error{}}
+	c := &cluster{Site: site, key: key, unread: map[string]error{}}
 	if site.Target == nil {
 		return c
 	}
-	c.namespace = get[corev1.Namespace](ctx, c, "Namespace", "", key.Namespace)
-	c.service = get[corev1.Service](ctx, c, "Service", key.Namespace, key.Name)
-	c.export = get[mcsv1beta1.ServiceExport](ctx, c, "ServiceExport", key.Namespace, key.Name)
-	c.imported = get[mcsv1beta1.ServiceImport](ctx, c, "ServiceImport", key.Namespace, key.Name)
+	c.namespace = get(ctx, c, "Namespace", "", key.Namespace, &corev1.Namespace{})
+	c.service = get(ctx, c, "Service", key.Namespace, key.Name, &corev1.Service{})
+	c.export = get(ctx, c, "ServiceExport", key.Namespace, key.Name, &mcsv1beta1.ServiceExport{})
+	c.imported = get(ctx, c, "ServiceImport", key.Namespace, key.Name, &mcsv1beta1.ServiceImport{})
 	for _, name := range []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)} {
-		if derived := get[corev1.Service](ctx, c, "Service", key.Namespace, name); derived != nil {
+		if derived := get(ctx, c, "Service", key.Namespace, name, &corev1.Service{}); derived != nil {
 			c.derived = append(c.derived, derived)
 		}
 	}
@@ -81,30 +77,25 @@ func read(ctx context.Context, site *agent.Site, key types.NamespacedName) *clus
 	list("ImportRecord", &c.reports, record)
 	list("ExportPolicy", &c.policies)
 	list("Peer", &c.peers)
-	c.deployments, c.unread["Deployment"] = agent.Deployments(ctx, site.Target, site.Agent.Namespace)
 	c.dns, c.unread["DNS"] = coredns.Check(ctx, site.Target, true)
 	return c
 }
 
 // get reads an object of the cluster; nil if there is none.
-func get[T any, P interface {
-	*T
-	client.Object
-}](ctx context.Context, c *cluster, kind, namespace, name string) P {
-	found := P(new(T))
-	err := c.Target.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
+func get[T client.Object](ctx context.Context, c *cluster, kind, namespace, name string, object T) (none T) {
+	err := c.Target.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	c.unread[kind] = cmp.Or(c.unread[kind], client.IgnoreNotFound(err))
 	if err != nil {
-		return nil
+		return none
 	}
-	return found
+	return object
 }
 
 // whyUnread is why the cluster, or objects of one of these kinds, were not read.
 func (c *cluster) whyUnread(kinds ...string) error {
 	switch {
 	case c.Context == "":
-		return errors.New("cluster " + string(c.ID) + " was not read; name its context, too")
+		return errors.New("cluster " + string(c.ID()) + " was not read; name its context, too")
 	case c.Target == nil:
 		return c.Err
 	}
@@ -146,25 +137,22 @@ func (c *cluster) list() model.List {
 }
 
 // clusters are those that were read.
-type clusters struct {
-	all []*cluster
-	key types.NamespacedName
-}
+type clusters []*cluster
 
 // of is the cluster of an id, or one that was not read.
 func (s clusters) of(id model.ClusterID) *cluster {
-	for _, c := range s.all {
-		if c.ID == id {
+	for _, c := range s {
+		if c.ID() == id {
 			return c
 		}
 	}
-	return &cluster{Site: &agent.Site{}, ID: id, key: s.key}
+	return &cluster{Site: &agent.Site{Agent: agent.Agent{AgentInfo: model.AgentInfo{ID: id}}}, key: s[0].key}
 }
 
 // credentials asks each cluster whether it accepts what the others have for it: the agent
 // notices only once a watch ends.
 func (s clusters) credentials(ctx context.Context) {
-	command.InParallel(s.all, func(_ int, c *cluster) {
+	command.InParallel(s, func(_ int, c *cluster) {
 		for i := range c.peers.Items {
 			p := &c.peers.Items[i]
 			exchange := s.exchange(s.of(model.ClusterID(p.Name)))
@@ -185,7 +173,7 @@ func (s clusters) exchange(c *cluster) *cluster {
 	if c.Agent.Mode != model.ExchangeHub {
 		return c
 	}
-	for _, other := range s.all {
+	for _, other := range s {
 		if s.isHub(other) {
 			return other
 		}
@@ -195,5 +183,5 @@ func (s clusters) exchange(c *cluster) *cluster {
 
 // isHub reports whether c has no agent, and others publish in a hub.
 func (s clusters) isHub(c *cluster) bool {
-	return errors.Is(c.Err, agent.ErrNotInstalled) && slices.ContainsFunc(s.all, func(c *cluster) bool { return c.Agent.Mode == model.ExchangeHub })
+	return errors.Is(c.Err, agent.ErrNotInstalled) && slices.ContainsFunc(s, func(c *cluster) bool { return c.Agent.Mode == model.ExchangeHub })
 }

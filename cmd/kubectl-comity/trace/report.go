@@ -81,17 +81,9 @@ func (r *Report) conclude() {
 	r.Broken, r.Cause = broken != nil, cmp.Or(broken, warned)
 }
 
-// Grey text of a terminal, and its end.
-const (
-	grey  = "\033[2m"
-	plain = "\033[0m"
-)
-
 // printer shows a report as a tree.
 type printer struct {
 	out io.Writer
-	// raw takes the codes that only a terminal understands.
-	raw io.Writer
 	now time.Time
 }
 
@@ -141,7 +133,6 @@ func (p printer) steps(indent string, steps []Step, isLast bool) {
 		mark := marks[s.Severity]
 		if s.Follows {
 			mark = "follows"
-			_, _ = io.WriteString(p.raw, grey)
 		}
 		inside := indent + next + "          "
 		p.line("%s%s%-8s  %s: %s", indent, branch, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
@@ -149,9 +140,7 @@ func (p printer) steps(indent string, steps []Step, isLast bool) {
 			p.line(" (for %s)", duration.HumanDuration(p.now.Sub(s.Since.Time)))
 		}
 		p.line("\n")
-		if s.Follows {
-			_, _ = io.WriteString(p.raw, plain)
-		} else if s.Severity != finding.OK {
+		if !s.Follows && s.Severity != finding.OK {
 			p.line("%s", s.remedy(inside))
 		}
 	}

@@ -22,7 +22,6 @@ type check struct{ name, object, fix, docs string }
 
 // The checks, in the order of the way.
 var (
-	checkAgent     = check{"Agent", "", pods, "troubleshooting.md#connection"}
 	checkService   = check{"Service", "Service {ns}/{name}", "", "conditions.md#serviceexport-valid-noservice"}
 	checkEndpoints = check{"Endpoints", "Service {ns}/{name}", podsOfOwner, "troubleshooting.md#no-endpoints"}
 	checkExport    = check{"ServiceExport", anExport, "", "concepts.md"}
@@ -46,7 +45,6 @@ const (
 	noImport = "troubleshooting.md#not-imported"
 
 	podsOfOwner = "the owner of the Pods finds out why none is ready: kubectl --context {from} -n {ns} get pods -l '{selector}'"
-	pods        = "kubectl --context {here} -n {agent} describe pods -l app.kubernetes.io/name=comity"
 )
 
 // hop is a pair of clusters; to is one that was not read within the exporting cluster.
@@ -62,7 +60,7 @@ func (h hop) step(of check, c *cluster, reason, message string) Step {
 		return s
 	}
 	s.Severity, s.Reason, s.Object = finding.Error, reason, h.fill(of.object, c)
-	s.Fix = h.fill(cmp.Or(finding.Fix(reason), of.fix, "the administrator of cluster "+string(c.ID)+" does what the message says"), c)
+	s.Fix = h.fill(cmp.Or(finding.Fix(reason), of.fix, "the administrator of cluster "+string(c.ID())+" does what the message says"), c)
 	s.Docs = finding.Docs(of.docs)
 	return s
 }
@@ -74,8 +72,8 @@ func (h hop) fill(text string, c *cluster) string {
 		selector = h.from.service.Spec.Selector
 	}
 	// A context that was not given is often called like the cluster.
-	return strings.NewReplacer("{from}", cmp.Or(h.from.Context, string(h.from.ID)), "{to}", cmp.Or(h.to.Context, string(h.to.ID)),
-		"{a}", string(h.from.ID), "{b}", string(h.to.ID), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.key.Namespace, "{name}", h.key.Name, "{selector}", selector.String(),
+	return strings.NewReplacer("{from}", cmp.Or(h.from.Context, string(h.from.ID())), "{to}", cmp.Or(h.to.Context, string(h.to.ID())),
+		"{a}", string(h.from.ID()), "{b}", string(h.to.ID()), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.from.key.Namespace, "{name}", h.from.key.Name, "{selector}", selector.String(),
 	).Replace(text)
 }
 

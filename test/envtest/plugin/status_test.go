@@ -169,7 +169,7 @@ var _ = Describe("status", func() {
 		GinkgoHelper()
 		site := &agent.Site{Context: "a", Target: target}
 		site.Agent, site.Err = agent.Find(scratch, target)
-		report, _ := status.Reader{Later: d}.Read(scratch, []*agent.Site{site})
+		report, _ := status.Read(scratch, []*agent.Site{site}, "", time.Now().Add(d))
 		return report
 	}
 	read := func() status.Report { return readAfter(0) }
