@@ -109,7 +109,7 @@ func (r Report) print(env *command.Env) {
 type cluster struct {
 	*agent.Site
 	// all are the clusters that are diagnosed, this one among them.
-	all []*cluster
+	all       []*cluster
 	status    status.Report
 	objects   status.Objects
 	server    server

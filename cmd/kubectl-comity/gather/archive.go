@@ -5,58 +5,32 @@ package gather
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"path"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
-// archive is a compressed tar file that several goroutines add to.
-type archive struct {
-	root string
-	now  time.Time
-	gzip *gzip.Writer
-
-	mu  sync.Mutex
-	tar *tar.Writer
-}
-
-func newArchive(file io.Writer, root string, now time.Time) *archive {
-	compressed := gzip.NewWriter(file)
-	return &archive{root: root, now: now, gzip: compressed, tar: tar.NewWriter(compressed)}
-}
-
-// add writes one file, without secrets. Parts of its name are escaped: a context may be
-// named like a path.
-func (a *archive) add(content []byte, name ...string) error {
-	content = secrets.ReplaceAll(content, []byte(leftOut))
-	full := a.root
-	for _, part := range name {
-		full = path.Join(full, url.QueryEscape(part))
+// write packs files, by name, in a compressed archive with one folder, and leaves secrets out.
+func write(to io.Writer, folder string, now time.Time, files map[string][]byte) (err error) {
+	compressed := gzip.NewWriter(to)
+	packed := tar.NewWriter(compressed)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		content := secrets.ReplaceAll(files[name], []byte(leftOut))
+		errHeader := packed.WriteHeader(&tar.Header{Name: path.Join(folder, name), Mode: 0o600, Size: int64(len(content)), ModTime: now})
+		_, errContent := packed.Write(content)
+		err = cmp.Or(err, errHeader, errContent)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	err := a.tar.WriteHeader(&tar.Header{Name: full, Mode: 0o600, Size: int64(len(content)), ModTime: a.now})
-	if err == nil {
-		_, err = a.tar.Write(content)
-	}
-	return err
-}
-
-func (a *archive) addYAML(value any, name ...string) error {
-	content, err := yaml.Marshal(value)
-	return errors.Join(err, a.add(content, name...))
+	return errors.Join(err, packed.Close(), compressed.Close())
 }
 
 const leftOut = "(left out)"

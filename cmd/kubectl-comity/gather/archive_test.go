@@ -119,8 +119,7 @@ func TestNoFileOfTheArchiveHasASecret(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var packed bytes.Buffer
-			a := newArchive(&packed, "root", time.Unix(0, 0))
-			if err := errors.Join(a.add([]byte(c.text), "file"), a.tar.Close(), a.gzip.Close()); err != nil {
+			if err := write(&packed, "root", time.Unix(0, 0), map[string][]byte{"file": []byte(c.text)}); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(map[string]string{"root/file": c.want}, unpack(t, &packed)); diff != "" {
@@ -131,25 +130,28 @@ func TestNoFileOfTheArchiveHasASecret(t *testing.T) {
 }
 
 func TestTheNameOfAContextLeadsNowhere(t *testing.T) {
-	var packed bytes.Buffer
-	a := newArchive(&packed, "root", time.Unix(0, 0))
 	for _, name := range []string{"../../etc", "arn:aws:eks:eu-west-1:1:cluster/a", "..", "ä b"} {
-		if err := a.add(nil, "cluster-"+name, "f"); err != nil {
+		c := newCluster(name)
+		c.took(nil, nil, 0, "folder", "../f")
+		var packed bytes.Buffer
+		if err := write(&packed, "root", time.Unix(0, 0), c.files); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := errors.Join(a.tar.Close(), a.gzip.Close()); err != nil {
-		t.Fatal(err)
-	}
-	for name := range unpack(t, &packed) {
-		if strings.Count(name, "/") != 2 || !strings.HasPrefix(name, "root/cluster-") {
-			t.Errorf("file %q", name)
+		files := unpack(t, &packed)
+		for name := range files {
+			if strings.Count(name, "/") != 3 || !strings.HasPrefix(name, "root/cluster-") {
+				t.Errorf("file %q", name)
+			}
+		}
+		if len(files) != 1 {
+			t.Errorf("files %v", files)
 		}
 	}
 }
 
 func TestTheSizeOfAClusterIsBounded(t *testing.T) {
-	r := reader{Cluster: Cluster{Taken: map[string]int{}, NotTaken: map[string]string{}}, archive: newArchive(io.Discard, "root", time.Unix(0, 0)), bytes: maxBytes - 10}
+	r := newCluster("a")
+	r.bytes = maxBytes - 10
 	r.took(make([]byte, 10), nil, 1, "comity", "fits.yaml")
 	r.took(make([]byte, 1), nil, 1, "comity", "too-much.yaml")
 	if diff := cmp.Diff(map[string]int{"comity/fits.yaml": 1}, r.Taken); diff != "" {

@@ -8,7 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/url"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +60,14 @@ type Cluster struct {
 	Taken map[string]int `json:"taken"`
 	// NotTaken says of a file that is not in the archive why.
 	NotTaken map[string]string `json:"notTaken,omitempty"`
+
+	// files are what was taken, by name in the archive, and bytes their size.
+	files map[string][]byte
+	bytes int
+}
+
+func newCluster(name string) Cluster {
+	return Cluster{Context: name, Taken: map[string]int{}, NotTaken: map[string]string{}, files: map[string][]byte{}}
 }
 
 // New gives the command gather.
@@ -82,20 +93,22 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	if err != nil {
 		return fmt.Errorf("create the archive: %w", err)
 	}
-	a := newArchive(file, root, now)
-	command.InParallel(sites, func(i int, site *agent.Site) { report.Clusters[i] = read(ctx, site, a) })
-	found, _ := status.Read(ctx, sites, "", time.Now())
-	contents, err := yaml.Marshal(report)
-	err = errors.Join(err,
-		a.add(contents, "contents.yaml"),
-		a.addYAML(found, "status.yaml"),
-		a.addYAML(diagnose.Sites(ctx, sites, false), "diagnose.yaml"),
-		a.tar.Close(), a.gzip.Close(), file.Close(), ctx.Err(),
-	)
+	files := map[string][]byte{}
+	command.InParallel(sites, func(i int, site *agent.Site) { report.Clusters[i] = read(ctx, site) })
+	for _, c := range report.Clusters {
+		maps.Copy(files, c.files)
+	}
+	found, _ := status.Read(ctx, sites, "", now)
+	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnose.Sites(ctx, sites, false)} {
+		var errEncode error
+		files[name], errEncode = yaml.Marshal(value)
+		err = cmp.Or(err, errEncode)
+	}
+	err = errors.Join(err, write(file, root, now, files), file.Close(), ctx.Err())
 	if err != nil {
 		return errors.Join(fmt.Errorf("write the archive: %w", err), os.Remove(report.File))
 	}
-	env.Printf("%s# No content of a Secret is in the archive. Names, labels and addresses are: read it before you publish it.\n", contents)
+	env.Printf("%s# No content of a Secret is in the archive. Names, labels and addresses are: read it before you publish it.\n", files["contents.yaml"])
 	return nil
 }
 
@@ -141,22 +154,14 @@ var sources = []source{
 	{folder: "agent", version: "coordination.k8s.io/v1", kinds: "Lease", own: true},
 }
 
-// reader takes what is to be known of one cluster.
-type reader struct {
-	Cluster
-	archive *archive
-	target  *command.Target
-	bytes   int
-}
-
 // read takes everything of a cluster. What cannot be read is noted.
-func read(ctx context.Context, site *agent.Site, a *archive) Cluster {
-	r := reader{Cluster{site.Context, map[string]int{}, map[string]string{}}, a, site.Target, 0}
+func read(ctx context.Context, site *agent.Site) Cluster {
+	c := newCluster(site.Context)
 	if site.Err != nil {
-		r.missing("agent", site.Err)
+		c.missing("agent", site.Err)
 	}
 	if site.Target == nil {
-		return r.Cluster
+		return c
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -168,20 +173,20 @@ func read(ctx context.Context, site *agent.Site, a *archive) Cluster {
 			continue
 		}
 		for kind := range strings.FieldsSeq(s.kinds) {
-			r.objects(ctx, s, kind)
+			c.objects(ctx, site.Target, s, kind)
 		}
 	}
 	if site.Agent.Namespace != "" {
-		r.logs(ctx, site.Agent.Namespace)
+		c.logs(ctx, site.Target, site.Agent.Namespace)
 	}
-	return r.Cluster
+	return c
 }
 
 // objects takes those of one kind; the first of them if not all can be read.
-func (r *reader) objects(ctx context.Context, s source, kind string) {
+func (c *Cluster) objects(ctx context.Context, target *command.Target, s source, kind string) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(s.version, kind+"List"))
-	err := r.target.Client.List(ctx, list, &client.ListOptions{Namespace: s.namespace, Limit: maxObjects, Raw: &metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}})
+	err := target.Client.List(ctx, list, &client.ListOptions{Namespace: s.namespace, Limit: maxObjects, Raw: &metav1.ListOptions{LabelSelector: s.labels, FieldSelector: s.fields}})
 	if err == nil && list.GetContinue() != "" {
 		err = errors.New("there are more objects than are taken of one kind")
 	}
@@ -193,50 +198,49 @@ func (r *reader) objects(ctx context.Context, s source, kind string) {
 		}
 	}
 	if err != nil {
-		r.missing(s.folder+"/"+kind, err)
+		c.missing(s.folder+"/"+kind, err)
 	}
 	if len(taken) > 0 {
 		content, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": taken})
-		r.took(content, err, len(taken), s.folder, kind+".yaml")
+		c.took(content, err, len(taken), s.folder, kind+".yaml")
 	}
 }
 
 // logs takes the logs of each container of Comity, also that of the one before its last restart.
-func (r *reader) logs(ctx context.Context, namespace string) {
+func (c *Cluster) logs(ctx context.Context, target *command.Target, namespace string) {
 	var pods corev1.PodList
-	api, err := kubernetes.NewForConfig(r.target.REST)
-	if err = errors.Join(err, r.target.Client.List(ctx, &pods, client.InNamespace(namespace))); err != nil {
-		r.missing("logs", err)
+	api, err := kubernetes.NewForConfig(target.REST)
+	if err = errors.Join(err, target.Client.List(ctx, &pods, client.InNamespace(namespace))); err != nil {
+		c.missing("logs", err)
 		return
 	}
 	for _, pod := range pods.Items {
-		for _, c := range pod.Status.ContainerStatuses {
-			for _, previous := range []bool{false, true}[:min(1+c.RestartCount, 2)] {
+		for _, of := range pod.Status.ContainerStatuses {
+			for _, previous := range []bool{false, true}[:min(1+of.RestartCount, 2)] {
 				content, err := api.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-					Container: c.Name, Previous: previous, Timestamps: true, TailLines: ptr.To[int64](maxLogLines), LimitBytes: ptr.To[int64](maxLogBytes),
+					Container: of.Name, Previous: previous, Timestamps: true, TailLines: ptr.To[int64](maxLogLines), LimitBytes: ptr.To[int64](maxLogBytes),
 				}).DoRaw(ctx)
 				name := map[bool]string{false: ".log", true: ".previous.log"}[previous]
-				r.took(content, err, 0, "logs", pod.Name+"."+c.Name+name)
+				c.took(content, err, 0, "logs", pod.Name+"."+of.Name+name)
 			}
 		}
 	}
 }
 
-// took adds a file, or notes why it is missing.
-func (r *reader) took(content []byte, err error, objects int, folder, name string) {
-	if r.bytes += len(content); err == nil && r.bytes > maxBytes {
+// took keeps a file, or notes why it is missing. Parts of its name are escaped: a context may
+// be named like a path.
+func (c *Cluster) took(content []byte, err error, objects int, folder, name string) {
+	if c.bytes += len(content); err == nil && c.bytes > maxBytes {
 		err = fmt.Errorf("more than %d MiB of this cluster", maxBytes>>20)
 	}
-	if err == nil {
-		err = r.archive.add(content, "cluster-"+r.Context, folder, name)
-	}
 	if err != nil {
-		r.missing(folder+"/"+name, err)
+		c.missing(folder+"/"+name, err)
 		return
 	}
-	r.Taken[folder+"/"+name] = objects
+	c.Taken[folder+"/"+name] = objects
+	c.files[path.Join(url.QueryEscape("cluster-"+c.Context), folder, url.QueryEscape(name))] = content
 }
 
-func (r *reader) missing(name string, err error) {
-	r.NotTaken[name] = strings.TrimPrefix(err.Error(), fmt.Sprintf("context %q: ", r.Context))
+func (c *Cluster) missing(name string, err error) {
+	c.NotTaken[name] = strings.TrimPrefix(err.Error(), fmt.Sprintf("context %q: ", c.Context))
 }

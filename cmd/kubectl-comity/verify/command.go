@@ -271,22 +271,18 @@ func (m *member) awaitImport(ctx context.Context, from *member) error {
 	})
 }
 
-// remove deletes the namespace and waits until it is gone.
+// remove deletes the namespace until it is gone.
 func (m *member) remove(ctx context.Context) error {
-	err := m.Target.Client.Delete(ctx, newNamespace(m.namespace))
-	if err == nil {
-		err = command.Await(ctx, func(ctx context.Context) error {
-			err := m.Target.Client.Get(ctx, client.ObjectKey{Name: m.namespace}, &corev1.Namespace{})
-			if err == nil {
-				return errors.New("it is not gone yet")
-			}
-			return client.IgnoreNotFound(err)
-		})
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return m.Target.Errorf("delete namespace %s: %w", m.namespace, err)
-	}
-	return nil
+	return command.Await(ctx, func(ctx context.Context) error {
+		err := m.Target.Client.Delete(ctx, newNamespace(m.namespace))
+		if err == nil {
+			err = errors.New("it is not gone yet")
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return m.Target.Errorf("delete namespace %s: %w", m.namespace, err)
+		}
+		return nil
+	})
 }
 
 // podLabels are those of the one Pod in each namespace, which serves and fetches.
