@@ -150,31 +150,29 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 			for _, s := range sites {
 				found.Agents = append(found.Agents, status.ClusterOf(s))
 			}
-			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() { found.print(env, sites) })
+			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() {
+				env.Printf("Plugin: %s\n", found.Plugin)
+				if clientOnly {
+					return
+				}
+				table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
+				for _, c := range found.Agents {
+					table.Row(c.Context, c.ID, c.Namespace, c.Version)
+				}
+				table.Flush()
+				for _, s := range sites {
+					if s.Err != nil {
+						env.Warnf("%s", s.Err)
+					}
+				}
+				if found.Skew != "" {
+					env.Warnf("%s", found.Skew)
+				}
+			})
 		})
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the version of this plugin alone, without a request to a cluster")
 	return cmd
-}
-
-func (v versions) print(env *command.Env, sites []*agent.Site) {
-	env.Printf("Plugin: %s\n", v.Plugin)
-	if len(v.Agents) == 0 {
-		return
-	}
-	table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
-	for _, c := range v.Agents {
-		table.Row(c.Context, c.ID, c.Namespace, c.Version)
-	}
-	table.Flush()
-	for _, s := range sites {
-		if s.Err != nil {
-			env.Warnf("%s", s.Err)
-		}
-	}
-	if v.Skew != "" {
-		env.Warnf("%s", v.Skew)
-	}
 }
 
 const completionLong = `Print the program that kubectl runs to complete the commands, flags and contexts

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -57,36 +56,31 @@ func overlaps(_ context.Context, c *cluster) (all []finding.Finding, err error) 
 	return all, err
 }
 
-// server is what an API server says of itself.
-type server struct {
-	version string
-	// ahead is by how much its clock is ahead of the one of this machine.
-	ahead time.Duration
-}
-
-func readServer(ctx context.Context, target *command.Target) (s server, err error) {
-	api, err := discovery.NewDiscoveryClientForConfig(target.REST)
+// readServer asks the API server for its version and its time.
+func (c *cluster) readServer(ctx context.Context) error {
+	api, err := discovery.NewDiscoveryClientForConfig(c.Target.REST)
 	if err != nil {
-		return s, err
+		return err
 	}
 	info, err := api.ServerVersionWithContext(ctx)
 	if err != nil {
-		return s, err
+		return err
 	}
-	sent, review := time.Now(), &authenticationv1.SelfSubjectReview{} // which everybody may create, and nothing stores
-	err = target.Client.Create(ctx, review)
-	return server{info.GitVersion, review.CreationTimestamp.Sub(sent.Add(time.Since(sent) / 2))}, err
+	sent, review := time.Now(), &authenticationv1.SelfSubjectReview{} // which every user may create, and nothing stores
+	err = c.Target.Client.Create(ctx, review)
+	c.version, c.ahead = info.GitVersion, review.CreationTimestamp.Sub(sent.Add(time.Since(sent)/2))
+	return err
 }
 
 // oldest is what docs/install.md asks for.
 var oldest = version.MustParseGeneric("1.32")
 
 func kubernetesVersion(_ context.Context, c *cluster) ([]finding.Finding, error) {
-	own, _ := version.ParseGeneric(c.server.version) // nil if it is none
+	own, _ := version.ParseGeneric(c.version) // nil if it is none
 	if c.serverErr != nil || own != nil && !own.LessThan(oldest) {
 		return nil, c.serverErr
 	}
-	return []finding.Finding{{Reason: "VersionTooOld", Message: fmt.Sprintf("Kubernetes is %q; expected %s or newer", c.server.version, oldest), Fix: "upgrade the cluster " + c.Context}}, nil
+	return []finding.Finding{{Reason: "VersionTooOld", Message: fmt.Sprintf("Kubernetes is %q; expected %s or newer", c.version, oldest), Fix: "upgrade the cluster " + c.Context}}, nil
 }
 
 // maxSkew is half of what docs/security.md warns of: a timestamp has whole seconds, and a request takes time.
@@ -95,7 +89,7 @@ const maxSkew = time.Minute
 // clocks compares the clock of each API server with that of the first one that answered.
 func clocks(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	first := c.all[slices.IndexFunc(c.all, func(other *cluster) bool { return other.Target != nil && other.serverErr == nil || other == c })]
-	ahead := c.server.ahead - first.server.ahead
+	ahead := c.ahead - first.ahead
 	if c.serverErr != nil || ahead.Abs() < maxSkew {
 		return nil, c.serverErr
 	}

@@ -38,31 +38,25 @@ The exit code is 1 if there is an error, or if something could not be read.`
 // cluster the reading of what all checks need, and the checks.
 const timeout = 20 * time.Second
 
-// options are the flags.
-type options struct {
-	command.Output
-	pre bool
-}
-
 // New gives the command diagnose.
 func New(env *command.Env) *cobra.Command {
-	var o options
+	var output command.Output
+	var pre bool
 	cmd := env.Command("diagnose [CONTEXT...]", "Check clusters and what lies between them, and say how to fix what is wrong", long,
-		"  kubectl comity diagnose a b\n  kubectl comity diagnose a b --pre\n  kubectl comity diagnose a b -o json", o.run)
-	o.AddFlags(cmd)
-	cmd.Flags().BoolVar(&o.pre, "pre", false, "Check what the installation needs, before Comity is installed")
+		"  kubectl comity diagnose a b\n  kubectl comity diagnose a b --pre\n  kubectl comity diagnose a b -o json",
+		func(ctx context.Context, env *command.Env, contexts []string) error {
+			opening, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			sites, err := agent.Sites(opening, env, contexts)
+			if err != nil {
+				return err
+			}
+			report := Sites(ctx, sites, pre)
+			return output.Conclude(env.Out, "Diagnosis", &report, report.Healthy, func() { report.print(env) })
+		})
+	output.AddFlags(cmd)
+	cmd.Flags().BoolVar(&pre, "pre", false, "Check what the installation needs, before Comity is installed")
 	return cmd
-}
-
-func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
-	opening, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	sites, err := agent.Sites(opening, env, contexts)
-	if err != nil {
-		return err
-	}
-	report := Sites(ctx, sites, o.pre)
-	return o.Conclude(env.Out, "Diagnosis", &report, report.Healthy, func() { report.print(env) })
 }
 
 // Report is what -o prints, under kind Diagnosis.
@@ -109,10 +103,13 @@ func (r Report) print(env *command.Env) {
 type cluster struct {
 	*agent.Site
 	// all are the clusters that are diagnosed, this one among them.
-	all       []*cluster
-	status    status.Report
-	objects   status.Objects
-	server    server
+	all     []*cluster
+	status  status.Report
+	objects status.Objects
+	// version is that of the API server, and ahead by how much its clock is ahead of the one of
+	// this machine.
+	version   string
+	ahead     time.Duration
 	serverErr error
 	ranges    join.Ranges
 	rangesErr error
@@ -241,7 +238,7 @@ func (c *cluster) read(ctx context.Context, pre bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	c.server, c.serverErr = readServer(ctx, c.Target)
+	c.serverErr = c.readServer(ctx)
 	c.ranges, c.rangesErr = join.RangesOf(ctx, c.Cluster())
 	if !pre {
 		var objects []status.Objects

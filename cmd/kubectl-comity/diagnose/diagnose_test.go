@@ -144,7 +144,7 @@ func clusterset(ids ...model.ClusterID) []*cluster {
 func TestClocksAreComparedWithTheFirstThatAnswers(t *testing.T) {
 	all := clusterset("a", "b", "c")
 	all[0].serverErr = errors.New("no answer")
-	all[1].server.ahead, all[2].server.ahead = -50*time.Second, 50*time.Second
+	all[1].ahead, all[2].ahead = -50*time.Second, 50*time.Second
 	for i, want := range []string{"", "", "differs by 1m40s from that of cluster b"} {
 		found, err := clocks(context.Background(), all[i])
 		if (err != nil) != (i == 0) || (len(found) == 0) != (want == "") || want != "" && !strings.Contains(found[0].Message, want) {
@@ -176,7 +176,7 @@ func TestRangesAreComparedOnceAndNotWithAHub(t *testing.T) {
 func TestWhichVersionOfKubernetesIsTooOld(t *testing.T) {
 	c := clusterset("a")[0]
 	for text, tooOld := range map[string]bool{"v1.31.9": true, "v1.32.0": false, "v1.36.3+k3s1": false, "v1.33.1-gke.100": false, "": true} {
-		c.server.version = text
+		c.version = text
 		if found, err := kubernetesVersion(context.Background(), c); (len(found) > 0) != tooOld || err != nil {
 			t.Errorf("%q: %v, %v", text, found, err)
 		}

@@ -111,8 +111,7 @@ const (
 )
 
 var fixes = map[string]string{
-	"NotInstalled": "install Comity in the cluster",
-	"NoService":    "the owner creates the Service, or deletes the ServiceExport",
+	"NoService": "the owner creates the Service, or deletes the ServiceExport",
 	"NoExport": `echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"{ns}","name":"{name}"}}' | ` +
 		"kubectl --context {from} create -f -",
 	"ClustersExcluded": policies,

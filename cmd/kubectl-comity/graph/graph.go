@@ -1,6 +1,11 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package graph is `kubectl comity graph`: who exports what to whom.
+//
+// It reads imports, the records of exports and Peers of the given clusters, of whatever
+// number, and gives a table, or a graph in the languages of Graphviz and Mermaid, with
+// conflicts, holds and lost clusters marked. It writes to no cluster.
 package graph
 
 import (
@@ -51,15 +56,11 @@ func New(env *command.Env) *cobra.Command {
 				}
 			}
 			g := build(report, all)
-			switch output.Format {
-			case "dot":
-				_, err = io.WriteString(command.Whole(env.Out), g.write(dot))
-			case "mermaid":
-				_, err = io.WriteString(command.Whole(env.Out), g.write(mermaid))
-			default:
-				err = output.Print(env.Out, "ServiceGraph", &g, func() { g.print(env) })
+			if l, is := map[string]language{"dot": dot, "mermaid": mermaid}[output.Format]; is {
+				_, err = io.WriteString(command.Whole(env.Out), g.write(l))
+				return err
 			}
-			return err
+			return output.Print(env.Out, "ServiceGraph", &g, func() { g.print(env) })
 		})
 	output.AddFlags(cmd, "dot", "mermaid")
 	return cmd
@@ -93,7 +94,7 @@ func build(report status.Report, all []status.Objects) Graph {
 		if c.State == status.Hub {
 			continue
 		}
-		id := cmp.Or(c.ID, c.Context)
+		id := c.Name()
 		if g.node(id); c.State != status.Running {
 			g.node(id, string(c.State))
 		}

@@ -70,8 +70,8 @@ type part struct {
 	objects  Objects
 	services []Service
 	problems []*finding.Finding
-	// waiting are the problems of exports and imports, those of one cause together.
-	waiting map[cause][]waiting
+	// groups are the problems of exports and imports by their causes.
+	groups map[string]*group
 	// silent are the problems of the peers that are not connected.
 	silent map[model.ClusterID]*finding.Finding
 	now    time.Time
@@ -79,7 +79,7 @@ type part struct {
 
 func newPart(site *agent.Site, now time.Time) *part {
 	c := ClusterOf(site)
-	return &part{Site: site, cluster: c, objects: Objects{ID: c.Name()}, waiting: map[cause][]waiting{}, silent: map[model.ClusterID]*finding.Finding{}, now: now}
+	return &part{Site: site, cluster: c, objects: Objects{ID: c.Name()}, groups: map[string]*group{}, silent: map[model.ClusterID]*finding.Finding{}, now: now}
 }
 
 func (p *part) problem(object, format string, args ...any) *finding.Finding {
@@ -137,7 +137,7 @@ func (p *part) certificate(ctx context.Context) {
 		return
 	}
 	ends := chain[0].NotAfter
-	p.cluster.Certificate = &Certificate{Name: secret.Name, Expires: timeOf(ends)}
+	p.cluster.CertificateExpires = timeOf(ends)
 	if !ends.After(p.now) {
 		p.problem("certificate "+secret.Name, "it expired at %s; the webhook refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
 	}

@@ -6,11 +6,13 @@ package status
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 )
 
 // interval is how often --watch and --wait refresh the status.
@@ -138,8 +142,7 @@ func (r Report) print(out io.Writer, now time.Time) {
 	clusters := command.NewTable(out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
 	peers := 0
 	for _, c := range r.Clusters {
-		certificate := ptr.Deref(c.Certificate, Certificate{})
-		clusters.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, age(c.Since), ends(certificate.Expires))
+		clusters.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, age(c.Since), ends(c.CertificateExpires))
 		peers += len(c.Peers)
 	}
 	clusters.Flush()
@@ -183,4 +186,152 @@ func cell(c *metav1.Condition) string {
 		return string(c.Status) + " (" + c.Reason + ")"
 	}
 	return string(c.Status)
+}
+
+// Report is what -o prints, under kind ClusterSetStatus.
+type Report struct {
+	// Healthy is true if there is no problem.
+	Healthy  bool      `json:"healthy"`
+	Clusters []Cluster `json:"clusters"`
+	Services []Service `json:"services"`
+	// Problems are causes, and not what follows from them.
+	Problems []finding.Finding `json:"problems"`
+}
+
+// State is that of an agent, or of a peer as an agent has it.
+type State string
+
+// States of an agent.
+const (
+	// Running: a replica leads and all replicas are available.
+	Running State = "Running"
+	// Degraded: a replica leads and another one is not available.
+	Degraded State = "Degraded"
+	// NotRunning: Comity is installed and no replica leads.
+	NotRunning State = "NotRunning"
+	// NotInstalled: there is no agent.
+	NotInstalled State = "NotInstalled"
+	// Hub: there is no agent, and members publish in the API server.
+	Hub State = "Hub"
+	// Unreachable: the API server does not answer the administrator.
+	Unreachable State = "Unreachable"
+	// Failed: the agent cannot be read for another reason.
+	Failed State = "Failed"
+)
+
+// States of a peer, beside the other reasons of its condition Connected.
+const (
+	Connected State = "Connected"
+	Lost      State = "Lost"
+	// Drained: it is connected, and its endpoints are the last resort.
+	Drained State = "Drained"
+	// NotUsed: the agent does not accept the Peer, its Secret or the cluster that answers.
+	NotUsed State = "NotUsed"
+	// Leaving: the Peer states that the cluster is removed.
+	Leaving State = "Leaving"
+	// Unknown: no agent runs, or it has not set the conditions of the Peer yet.
+	Unknown State = "Unknown"
+)
+
+// Agent says how the agent of a site is. Its reason is a State, but Hub.
+func Agent(site *agent.Site) finding.Finding {
+	f := finding.Finding{
+		Severity: finding.Error, Cluster: site.Context, Reason: string(Failed), Since: timeOf(site.Agent.Renewed),
+		Fix: site.Kubectl("describe pods -l " + agent.NameLabel), Docs: finding.Docs("troubleshooting.md#connection"),
+	}
+	if site.Err != nil {
+		f.Message = site.Err.Error()
+	}
+	switch {
+	case site.Err == nil:
+		f.Severity, f.Reason, f.Since = finding.OK, string(Running), nil
+		f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
+		for _, c := range site.Agent.Pod.Status.Conditions {
+			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+				f.Since = timeOf(c.LastTransitionTime.Time)
+			}
+		}
+	case site.Target == nil:
+		f.Reason, f.Fix = string(Unreachable), "kubectl --context "+site.Context+" version"
+	case errors.Is(site.Err, agent.ErrNotInstalled):
+		f.Reason, f.Since, f.Docs = string(NotInstalled), nil, finding.Docs("install.md#2-install-comity")
+		f.Fix = site.Helm("--create-namespace --set clusterID=" + site.Context + " --set clusterset=CLUSTERSET --wait")
+	case errors.Is(site.Err, agent.ErrNotRunning):
+		f.Reason = string(NotRunning)
+	}
+	for _, d := range site.Agent.Deployments {
+		object, available, want := "Deployment "+d.Namespace+"/"+d.Name, d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1)
+		if State(f.Reason) == Running && available < want {
+			f.Severity, f.Reason, f.Since, f.Object = finding.Warning, string(Degraded), nil, object
+			f.Message = fmt.Sprintf("%d of %d replicas of %s are available", available, want, object)
+		} else if State(f.Reason) == NotRunning {
+			f.Object = object
+			if want == 0 {
+				f.Fix = site.Kubectl("scale deployment " + d.Name + " --replicas=2")
+			}
+		}
+	}
+	if f.Severity == finding.OK {
+		f.Fix, f.Docs = "", ""
+	}
+	return f
+}
+
+// Cluster is one cluster and its agent.
+type Cluster struct {
+	Context    string       `json:"context"`
+	ID         string       `json:"id,omitempty"`
+	ClusterSet string       `json:"clusterset,omitempty"`
+	Version    string       `json:"version,omitempty"`
+	Exchange   string       `json:"exchange,omitempty"`
+	Namespace  string       `json:"namespace,omitempty"`
+	State      State        `json:"state"`
+	Since      *metav1.Time `json:"since,omitempty"`
+	Message    string       `json:"message,omitempty"`
+	// CertificateExpires is when the one that the webhook serves does.
+	CertificateExpires *metav1.Time `json:"certificateExpires,omitempty"`
+	Peers              []Peer       `json:"peers,omitempty"`
+}
+
+// ClusterOf is a site with its agent, unless none is installed.
+func ClusterOf(site *agent.Site) Cluster {
+	f := Agent(site)
+	c := Cluster{Context: site.Context, State: State(f.Reason), Since: f.Since, Message: f.Message}
+	if a := site.Agent; c.State != NotInstalled {
+		c.ID, c.ClusterSet, c.Version, c.Exchange, c.Namespace = string(a.ID), a.Set, a.Version, string(a.Mode), a.Namespace
+	}
+	return c
+}
+
+// Name is the id of the cluster, or else the context.
+func (c Cluster) Name() string { return cmp.Or(c.ID, c.Context) }
+
+// Peer is another cluster as the agent has it.
+type Peer struct {
+	ID      string       `json:"id"`
+	State   State        `json:"state"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Version string       `json:"version,omitempty"`
+	// TokenExpires is when the credential for the peer ends unless it is renewed.
+	TokenExpires *metav1.Time `json:"tokenExpires,omitempty"`
+	// Exports counts what the peer exports to the cluster.
+	Exports v1alpha1.PeerExports `json:"exports"`
+}
+
+// Service is an export or an import with its conditions.
+type Service struct {
+	Context    string             `json:"context"`
+	Cluster    string             `json:"cluster"`
+	Kind       string             `json:"kind"`
+	Namespace  string             `json:"namespace"`
+	Name       string             `json:"name"`
+	Conditions []metav1.Condition `json:"conditions"`
+}
+
+func timeOf(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t.UTC().Truncate(time.Second)}
 }

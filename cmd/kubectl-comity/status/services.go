@@ -7,12 +7,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,20 +54,6 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 		p.addImport(&imports.Items[i])
 	}
 	p.objects.Exports, p.objects.Imports = exports.Items, imports.Items
-	p.reportWaiting()
-}
-
-// cause is what problems of many exports, or imports, have in common: the kind of object,
-// the condition, and the cluster because of which it is as it is; empty if none is known.
-type cause struct {
-	object, condition, reason string
-	cluster                   model.ClusterID
-}
-
-// waiting is a condition of one export or import that is not as it should be.
-type waiting struct {
-	key       types.NamespacedName
-	condition metav1.Condition
 }
 
 // addImport notes the conditions of an import.
@@ -90,35 +74,32 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// note keeps a condition that is not as it should be until all are known.
-func (p *part) note(object string, key types.NamespacedName, c metav1.Condition, because model.ClusterID) {
-	of := cause{object, c.Type + " is " + string(c.Status), c.Reason, because}
-	p.waiting[of] = append(p.waiting[of], waiting{key, c})
+// group is the problem that several exports, or imports, have because of one cluster.
+type group struct {
+	problem *finding.Finding
+	first   types.NamespacedName
+	count   int
 }
 
-// reportWaiting reports the problems of exports and imports: one line for each cause.
-func (p *part) reportWaiting() {
-	causes := slices.SortedFunc(maps.Keys(p.waiting), func(a, b cause) int {
-		return cmp.Or(cmp.Compare(a.object, b.object), cmp.Compare(a.condition, b.condition), cmp.Compare(a.reason, b.reason), cmp.Compare(a.cluster, b.cluster))
-	})
-	for _, of := range causes {
-		found := p.waiting[of]
-		if silent := p.silent[of.cluster]; silent != nil && slices.Contains(effects, of.reason) {
-			silent.Affects += len(found)
-			continue
-		}
-		object, message := of.object+" "+found[0].key.String(), found[0].condition.Message
-		if len(found) > 1 {
-			object = fmt.Sprintf("%d %ss, such as %s", len(found), of.object, found[0].key)
-		}
-		if strings.HasPrefix(of.condition, condition.TypeTakeoverHeld) && of.cluster != "" && len(found) > 1 {
-			message = fmt.Sprintf("an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s", of.cluster, of.cluster, p.cluster.Context)
-		}
-		message = fmt.Sprintf("%s (%s)%s", of.condition, of.reason, after(message))
-		// An import that two clusters may wait for has two causes.
-		if !slices.ContainsFunc(p.problems, func(f *finding.Finding) bool { return f.Object == object && f.Message == message }) {
-			p.problem(object, "%s", message)
-		}
+// note reports a condition that is not as it should be. because is the cluster because of
+// which it is so; empty if none is known. Of one cause there is one problem.
+func (p *part) note(kind string, key types.NamespacedName, c metav1.Condition, because model.ClusterID) {
+	if silent := p.silent[because]; silent != nil && slices.Contains(effects, c.Reason) {
+		silent.Affects++
+		return
+	}
+	state := fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
+	cause := strings.Join([]string{kind, state, string(because)}, " ")
+	g := p.groups[cause]
+	if g == nil {
+		p.groups[cause] = &group{p.problem(kind+" "+key.String(), "%s%s", state, after(c.Message)), key, 1}
+		return
+	}
+	g.count++
+	g.problem.Object = fmt.Sprintf("%d %ss, such as %s", g.count, kind, g.first)
+	if c.Type == condition.TypeTakeoverHeld && because != "" {
+		g.problem.Message = fmt.Sprintf("%s: an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s",
+			state, because, because, p.cluster.Context)
 	}
 }
 
@@ -192,7 +173,10 @@ func causes(parts []*part) []finding.Finding {
 			case is:
 				silent[k] = problem
 			}
-			found = append(found, problem)
+			// An import that two clusters may wait for has two causes.
+			if !slices.ContainsFunc(found, func(f *finding.Finding) bool { return *f == *problem }) {
+				found = append(found, problem)
+			}
 		}
 	}
 	slices.SortStableFunc(found, func(a, b *finding.Finding) int {

@@ -45,26 +45,24 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	list := model.List{Formed: noon, Entries: []model.Entry{
 		{SourceExport: model.SourceExport{Cluster: "b", UID: "u", CreatedAt: noon}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}}, {SourceExport: model.SourceExport{Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)}},
 	}}
-	p := part{waiting: map[cause][]waiting{}}
+	p := &part{groups: map[string]*group{}}
 	p.addImport(&mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
 		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld("c waits")}},
 	})
-	p.reportWaiting()
-	if diff := cmp.Diff([]*finding.Finding{{Severity: finding.Error, Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, p.problems); diff != "" {
+	if diff := cmp.Diff([]finding.Finding{{Severity: finding.Error, Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, causes([]*part{p})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 // FAULT 49: a cause that concerns a hundred exports is one line.
 func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
-	p := part{waiting: map[cause][]waiting{}}
+	p := &part{groups: map[string]*group{}}
 	for _, name := range []string{"web", "api", "db"} {
 		key := types.NamespacedName{Namespace: "shop", Name: name}
 		p.note(kindExport, key, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
 	}
 	p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
-	p.reportWaiting()
 	want := []*finding.Finding{
 		{Severity: finding.Error, Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
 		{Severity: finding.Error, Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
@@ -84,7 +82,7 @@ func sample() Report {
 	return Report{
 		Clusters: []Cluster{
 			{Context: "prod-a", ID: "a", ClusterSet: "example", Version: "v0.2.0", Exchange: "mesh", State: Running, Since: at(-90),
-				Certificate: &Certificate{Name: "comity-webhook", Expires: at(60 * 24 * 30)},
+				CertificateExpires: at(60 * 24 * 30),
 				Peers: []Peer{
 					{ID: "b", State: Connected, Since: at(-30), TokenExpires: at(600)},
 					{ID: "c", State: Lost, Since: at(-10), TokenExpires: at(-10), Message: "run kubectl comity join"},
@@ -146,7 +144,6 @@ func TestAProblemIsACause(t *testing.T) {
 		for _, c := range exports {
 			p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
 		}
-		p.reportWaiting()
 		return p
 	}
 	lost := conditionOf("Available", "Lost", "imported by 0 of 2 clusters; Lost in a, b: it may be gone")

@@ -126,13 +126,10 @@ func (c *cluster) derivedService() *corev1.Service {
 
 // list is that of the import; the zero value if there is none.
 func (c *cluster) list() model.List {
-	text := ""
-	if s := c.derivedService(); s != nil {
-		text = s.Annotations[model.AnnotationList]
-	} else if c.imported != nil {
-		text = c.imported.Annotations[model.AnnotationList]
+	if c.imported == nil {
+		return model.List{}
 	}
-	found, _ := model.ParseList(text) // one that cannot be read is none
+	found, _ := model.ParseList(c.imported.Annotations[model.AnnotationList]) // one that cannot be read is none
 	return found
 }
 

@@ -5,14 +5,22 @@ package trace
 
 import (
 	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
+	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/status/condition"
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -115,4 +123,171 @@ func (s Step) since(at metav1.Time) Step {
 func (s Step) warned() Step {
 	s.Severity = finding.Warning
 	return s
+}
+
+// exporting are the steps within the exporting cluster.
+func (h hop) exporting() []Step {
+	c := h.from
+	if err := c.whyUnread(); err != nil {
+		return []Step{h.untried(check{name: "Export"}, c, err)}
+	}
+	steps := append([]Step{h.agent(c)}, h.service()...)
+	if err := c.whyUnread("ServiceExport"); err != nil {
+		return append(steps, h.untried(checkExport, c, err))
+	}
+	if c.export == nil {
+		return append(steps, h.step(checkExport, c, "NoExport", "there is none"))
+	}
+	conditions := c.export.Status.Conditions
+	if len(conditions) == 0 {
+		return append(steps, h.step(checkExport, c, model.ReasonPending, "it has no conditions: the agent has not seen it").since(c.export.CreationTimestamp))
+	}
+	admitted := h.condition(checkPolicies, c, conditions, condition.TypeAdmitted)
+	admitted.Message += c.answers()
+	conflict := h.condition(checkConflict, c, conditions, condition.TypeConflict)
+	if conflict.Severity == finding.Error { // the Service is imported all the same
+		conflict = conflict.warned()
+	}
+	published := h.condition(checkPublished, c, conditions, condition.TypeReady)
+	if published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, c.publishes) { // some importers read it
+		published = published.warned()
+	}
+	return append(steps, h.condition(checkExport, c, conditions, condition.TypeValid), admitted, conflict, published)
+}
+
+// publishes is true for a record of the export that is in force.
+func (c *cluster) publishes(r exchangev1alpha1.ExportRecord) bool {
+	return !r.Spec.Withdrawn && (c.export == nil || r.Spec.ExportUID == c.export.UID)
+}
+
+// agent says whether a replica of the agent leads.
+func (h hop) agent(c *cluster) Step {
+	s := Step{Finding: status.Agent(c.Site)}
+	s.Check = "Agent"
+	if s.Severity == finding.OK {
+		s.Reason = ""
+	}
+	return s
+}
+
+// service are the Service and its endpoints.
+func (h hop) service() []Step {
+	c := h.from
+	if err := c.whyUnread("Service", "EndpointSlice"); err != nil {
+		return []Step{h.untried(checkService, c, err)}
+	}
+	if c.service == nil {
+		return []Step{h.step(checkService, c, "NoService", "there is none")}
+	}
+	ready, message := c.endpoints(c.key.Name, "")
+	found := h.step(checkEndpoints, c, "", message)
+	if len(ready) == 0 {
+		found = h.step(checkEndpoints, c, "NoReadyEndpoints", message)
+	}
+	return []Step{h.step(checkService, c, "", "of type "+string(c.service.Spec.Type)).since(c.service.CreationTimestamp), found}
+}
+
+// endpoint is a ready one, with the slice that it is of.
+type endpoint struct {
+	address string
+	slice   discoveryv1.EndpointSlice
+}
+
+// endpoints are those of a Service that are ready, imported from source or its own, and how
+// many there are.
+func (c *cluster) endpoints(service string, source model.ClusterID) (ready []endpoint, message string) {
+	n := 0
+	for _, slice := range c.slices.Items {
+		if slice.Labels[discoveryv1.LabelServiceName] != service || slice.Labels[model.LabelSourceCluster] != string(source) {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if n++; model.IsReady(e) && len(e.Addresses) > 0 {
+				ready = append(ready, endpoint{e.Addresses[0], slice})
+			}
+		}
+	}
+	return ready, fmt.Sprintf("%d of %d are ready", len(ready), n)
+}
+
+// answers is what each policy says of the export.
+func (c *cluster) answers() string {
+	var texts []string
+	for _, p := range c.policies.Items {
+		if p.Spec.Stage == policyv1alpha1.StageImport {
+			continue
+		}
+		answer, v := " allows it", ptr.Deref(p.Status.Violations, policyv1alpha1.Violations{})
+		if int(v.Total) > len(v.Items) {
+			answer = " is violated by more exports than its status names"
+		}
+		for _, item := range v.Items {
+			if item.Namespace == c.key.Namespace && item.Name == c.key.Name {
+				answer = fmt.Sprintf(" (%s): %s", p.Spec.Enforcement, item.Message)
+			}
+		}
+		texts = append(texts, p.Name+answer)
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return " [" + strings.Join(texts, "; ") + "]"
+}
+
+// record says whether a record of the export is where the importer reads it, or what
+// leaves that cluster out.
+func (h hop) record() Step {
+	c, at, to := h.from, h.exchange(h.from), h.to.ID()
+	if err := cmp.Or(c.whyUnread("ServiceExport", "Peer"), at.whyUnread("ExportRecord")); err != nil {
+		return h.untried(checkRecord, c, err)
+	}
+	var since metav1.Time
+	for _, r := range at.records.Items {
+		if r.Namespace != model.ExchangeNamespace(c.ID()) && r.Namespace != model.ScopedExchangeNamespace(c.ID(), to) {
+			continue
+		}
+		if c.publishes(r) {
+			return h.step(checkRecord, at, "", "published in namespace "+r.Namespace).since(r.CreationTimestamp)
+		}
+		since = ptr.Deref(r.Spec.WithdrawnAt, since)
+	}
+	reason, why, fix := h.leftOut()
+	s := h.step(checkRecord, c, reason, fmt.Sprintf("nothing is published for cluster %s: %s", to, why)).since(since)
+	s.Fix = cmp.Or(h.fill(fix, c), s.Fix)
+	if reason == condition.ReasonClustersExcluded {
+		s.Docs = finding.Condition("ServiceExport", condition.TypeAdmitted, reason)
+	}
+	return s
+}
+
+// leftOut says why nothing is published for the importer, and what widens the scope if that
+// leaves it out.
+func (h hop) leftOut() (reason, why, fix string) {
+	c, to := h.from, h.to.ID()
+	if c.export == nil {
+		return "NoExport", "there is no ServiceExport", ""
+	}
+	if peer := c.peer(to); peer == nil || peer.Spec.Removed {
+		return model.ReasonUnknownCluster, fmt.Sprintf("cluster %s has no Peer %s that is a member", c.ID(), to), ""
+	}
+	scope, err := networkpolicy.Scope(c.export, c.namespace, c.peers.Items)
+	switch admitted := ptr.Deref(meta.FindStatusCondition(c.export.Status.Conditions, condition.TypeAdmitted), metav1.Condition{}); {
+	case err != nil:
+		return "ScopeNotAllowed", err.Error(), ""
+	case scope.Contains(to) && admitted.Reason == condition.ReasonClustersExcluded:
+		return admitted.Reason, admitted.Message, ""
+	case scope.Contains(to):
+		return condition.ReasonNotPublished, "it is in the scope, and there is no record; join restores exchange namespaces, and the agent the records", ""
+	}
+	var fixes []string
+	if listed, _ := model.ScopeOfExport(c.export); !listed.Contains(to) {
+		fixes = append(fixes, fmt.Sprintf("kubectl --context {from} -n {ns} annotate serviceexport {name} --overwrite %s=%s,%s", model.AnnotationExportTo, listed, to))
+	}
+	if limit, err := model.ScopeOfNamespace(c.namespace); err == nil && !limit.Contains(to) {
+		fixes = append(fixes, fmt.Sprintf("kubectl --context {from} annotate namespace {ns} --overwrite %s=%s,%s", model.AnnotationExportTo, limit, to))
+	}
+	if selector := c.export.Annotations[model.AnnotationExportToSelector]; selector != "" && fixes == nil {
+		fixes = append(fixes, fmt.Sprintf("give Peer {b} labels that match %q: kubectl --context {from} label peer {b} KEY=VALUE", selector))
+	}
+	return "OutOfScope", "its scope is " + scope.String(), strings.Join(fixes, " && ")
 }

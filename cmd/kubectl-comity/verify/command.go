@@ -1,6 +1,14 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package verify is `kubectl comity verify`: it checks that Services are
+// reachable by their clusterset name, from every cluster to every other.
+//
+// In each cluster it creates a temporary namespace with a Pod of Comity's own
+// image, a Service and a ServiceExport, waits until every cluster imports each
+// of them, and fetches all of them from all of them. It gives a Result with one
+// Check for each way, and for a failed one the broken step, which package trace
+// finds. It removes what it created, even when it is interrupted, and changes nothing else.
 package verify
 
 import (
@@ -77,8 +85,8 @@ func New(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(ctx context.Context, env *command.Env, args []string) error {
-	sites, err := agent.Sites(ctx, env, args)
+func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
+	sites, err := agent.Sites(ctx, env, contexts)
 	if err == nil {
 		err = agent.Problems(sites) // before anything is made
 	}
@@ -88,8 +96,7 @@ func (o *options) run(ctx context.Context, env *command.Env, args []string) erro
 	result := Result{Namespace: "comity-verify-" + apirand.String(8)}
 	var members []*member
 	for i, s := range sites {
-		m := &member{Site: s, namespace: result.Namespace, service: fmt.Sprintf("verify-%d", i+1)}
-		members, result.Clusters = append(members, m), append(result.Clusters, m.id())
+		members = append(members, &member{Site: s, namespace: result.Namespace, service: fmt.Sprintf("verify-%d", i+1)})
 	}
 	if !o.Structured() {
 		env.Printf("Verifying in the temporary namespace %s\n", result.Namespace)
@@ -136,10 +143,9 @@ func removeAll(ctx context.Context, members []*member) (failed []string) {
 
 // Result is what -o prints, under kind Verification.
 type Result struct {
-	Passed    bool     `json:"passed"`
-	Namespace string   `json:"namespace"`
-	Clusters  []string `json:"clusters"`
-	Checks    []Check  `json:"checks"`
+	Passed    bool    `json:"passed"`
+	Namespace string  `json:"namespace"`
+	Checks    []Check `json:"checks"`
 	// LeftBehind names what could not be removed.
 	LeftBehind []string `json:"leftBehind,omitempty"`
 }

@@ -81,7 +81,7 @@ func TestACheckThatFailsSaysWhy(t *testing.T) {
 }
 
 func TestPrintShowsATableAndThenTheFailures(t *testing.T) {
-	result := Result{Namespace: "n", Clusters: []string{"a", "b"}, Checks: []Check{
+	result := Result{Namespace: "n", Checks: []Check{
 		{From: "a", To: "a", Family: "IPv4", Passed: true, Milliseconds: 0.84},
 		{From: "a", To: "a", Family: "IPv6", Passed: true, Milliseconds: 1},
 		{From: "a", To: "b", Family: "IPv4", Passed: true, Milliseconds: 12.06},
