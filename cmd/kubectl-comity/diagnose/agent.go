@@ -14,26 +14,17 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
-
-func agentRuns(_ context.Context, c *cluster) ([]finding.Finding, error) {
-	if f := status.Agent(c.Site); f.Severity != finding.OK {
-		return []finding.Finding{f}, nil
-	}
-	return nil, nil
-}
 
 // versions says once what version says.
 func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {

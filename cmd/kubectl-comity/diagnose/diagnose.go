@@ -6,7 +6,6 @@ package diagnose
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -140,7 +139,9 @@ var checks = []check{
 	{"cert-manager", "install.md#1-install-cert-manager", before | absent, certManager},
 	{"definitions", "install.md#2-install-comity", member | hub, definitions},
 	{"other implementations", "settings.md#modes", before | absent | member, otherImplementations},
-	{"agent", "troubleshooting.md#connection", absent | member, agentRuns},
+	{"agent", "troubleshooting.md#connection", absent | member, func(_ context.Context, c *cluster) ([]finding.Finding, error) {
+		return []finding.Finding{status.Agent(c.Site)}, nil
+	}},
 	{"versions", "install.md#upgrade", member, versions},
 	{"webhook", "troubleshooting.md#policy", member, webhook},
 	{"rights of the agent", "security.md#a-stolen-token-of-the-agent", member, agentRights},
