@@ -95,10 +95,7 @@ func (e *Env) ContextNames(names []string) ([]string, error) {
 
 // CompleteContexts completes arguments that are names of contexts.
 func (e *Env) CompleteContexts(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	raw, err := e.rawConfig()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	raw, _ := e.rawConfig() // of one that cannot be read, nothing is completed
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(raw.Contexts)), func(name string) bool { return slices.Contains(given, name) })
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -151,23 +151,22 @@ func otherImplementations(ctx context.Context, c *cluster) (all []finding.Findin
 	if c.importsNothing() {
 		return nil, nil // sync.import=false is for this
 	}
-	found := map[string]string{}
+	add := func(object, implementation string) {
+		all = append(all, finding.Finding{Severity: finding.Warning, Object: object, Reason: model.ReasonForeignImport,
+			Message: implementation + " implements the MCS API here, too; only one implementation may create ServiceImports",
+			Fix:     "switch off " + implementation + ", or let it import: " + c.Helm("--reset-then-reuse-values --set sync.import=false")})
+	}
 	for _, name := range slices.Sorted(maps.Keys(implementations)) {
 		var deployments appsv1.DeploymentList
 		err = errors.Join(err, c.Target.Client.List(ctx, &deployments, client.MatchingFields{metav1.ObjectNameField: name}))
 		for _, d := range deployments.Items {
-			found["Deployment "+d.Namespace+"/"+d.Name] = implementations[name]
+			add("Deployment "+d.Namespace+"/"+d.Name, implementations[name])
 		}
 	}
 	var cilium corev1.ConfigMap
 	err = errors.Join(err, client.IgnoreNotFound(c.Target.Get(ctx, metav1.NamespaceSystem, "cilium-config", &cilium)))
 	if cilium.Data["clustermesh-enable-mcs-api"] == "true" {
-		found["ConfigMap kube-system/cilium-config"] = "Cilium Cluster Mesh"
-	}
-	for _, object := range slices.Sorted(maps.Keys(found)) {
-		all = append(all, finding.Finding{Severity: finding.Warning, Object: object, Reason: model.ReasonForeignImport,
-			Message: found[object] + " implements the MCS API here, too; only one implementation may create ServiceImports",
-			Fix:     "switch off " + found[object] + ", or let it import: " + c.Helm("--reset-then-reuse-values --set sync.import=false")})
+		add("ConfigMap kube-system/cilium-config", "Cilium Cluster Mesh")
 	}
 	return all, err
 }

@@ -6,8 +6,6 @@ package trace
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +79,7 @@ func (o *options) run(ctx context.Context, env *command.Env, args []string) erro
 	}
 	report := Service(ctx, sites, key, o.from, o.to, nil, o.timeout)
 	isWell := !report.Broken && len(report.LeftBehind) == 0
-	return o.Conclude(env.Out, "ServiceTrace", report, isWell, func() { printer{env.Out, time.Now()}.print(report) })
+	return o.Conclude(env.Out, "ServiceTrace", report, isWell, func() { report.print(env, time.Now()) })
 }
 
 // Service traces one from and to a cluster that is named by its context or id; all without
@@ -237,40 +235,33 @@ func (r *Report) conclude() {
 	r.Broken, r.Cause = broken != nil, cmp.Or(broken, warned)
 }
 
-// printer shows a report as a tree.
-type printer struct {
-	out io.Writer
-	now time.Time
-}
-
-func (p printer) print(r Report) {
-	p.line("Service %s/%s\n", r.Namespace, r.Name)
+// print shows the report as a tree.
+func (r Report) print(env *command.Env, now time.Time) {
+	env.Printf("Service %s/%s\n", r.Namespace, r.Name)
 	for _, e := range r.Exports {
-		p.line("\nfrom cluster %s\n", e.Cluster)
-		p.steps("", e.Steps, len(e.Ways) == 0)
+		env.Printf("\nfrom cluster %s\n", e.Cluster)
+		printSteps(env, now, "", e.Steps, len(e.Ways) == 0)
 		for i, w := range e.Ways {
 			branch, indent := branch(i == len(e.Ways)-1)
-			p.line("%sto cluster %s\n", branch, w.To)
-			p.steps(indent, w.Steps, true)
+			env.Printf("%sto cluster %s\n", branch, w.To)
+			printSteps(env, now, indent, w.Steps, true)
 		}
 	}
 	if len(r.Pods) > 0 {
-		p.line("\nThe last steps were tried from %s, which runs Comity's image in Comity's namespace.\nA NetworkPolicy may treat other clients differently.\n", strings.Join(r.Pods, ", "))
+		env.Printf("\nThe last steps were tried from %s, which runs Comity's image in Comity's namespace.\nA NetworkPolicy may treat other clients differently.\n", strings.Join(r.Pods, ", "))
 	}
 	for _, left := range r.LeftBehind {
-		p.line("\nLEFT BEHIND: %s\n", left)
+		env.Printf("\nLEFT BEHIND: %s\n", left)
 	}
 	switch {
 	case r.Cause == nil:
-		p.line("\nNo step is broken.\n")
+		env.Printf("\nNo step is broken.\n")
 	case r.Broken:
-		p.line("\nThe first broken step is %s", r.Cause)
+		env.Printf("\nThe first broken step is %s", r.Cause)
 	default:
-		p.line("\nNo step is broken. The first warning is %s", r.Cause)
+		env.Printf("\nNo step is broken. The first warning is %s", r.Cause)
 	}
 }
-
-func (p printer) line(format string, args ...any) { _, _ = fmt.Fprintf(p.out, format, args...) }
 
 // branch is a branch of the tree, and how the lines below it begin.
 func branch(isLast bool) (text, indent string) {
@@ -282,8 +273,8 @@ func branch(isLast bool) (text, indent string) {
 
 var marks = map[finding.Severity]string{finding.OK: "ok", finding.Error: "BROKEN", finding.Warning: "warning", finding.NotRead: "not read"}
 
-// steps prints branches; the last one ends the tree if isLast is true.
-func (p printer) steps(indent string, steps []Step, isLast bool) {
+// printSteps prints branches; the last one ends the tree if isLast is true.
+func printSteps(env *command.Env, now time.Time, indent string, steps []Step, isLast bool) {
 	for i, s := range steps {
 		branch, next := branch(isLast && i == len(steps)-1)
 		mark := marks[s.Severity]
@@ -291,13 +282,13 @@ func (p printer) steps(indent string, steps []Step, isLast bool) {
 			mark = "follows"
 		}
 		inside := indent + next + "          "
-		p.line("%s%s%-8s  %s: %s", indent, branch, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
+		env.Printf("%s%s%-8s  %s: %s", indent, branch, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
 		if s.Since != nil {
-			p.line(" (for %s)", duration.HumanDuration(p.now.Sub(s.Since.Time)))
+			env.Printf(" (for %s)", duration.HumanDuration(now.Sub(s.Since.Time)))
 		}
-		p.line("\n")
+		env.Printf("\n")
 		if !s.Follows && s.Severity != finding.OK {
-			p.line("%s", s.remedy(inside))
+			env.Printf("%s", s.remedy(inside))
 		}
 	}
 }

@@ -28,7 +28,7 @@ import (
 // of its own. Its texts have the variables of finding.Fix, and {selector}, that of the Service.
 type check struct{ name, object, fix, docs string }
 
-// The checks, in the order of the way.
+// The checks, in the order of the way, but for that of the agent, which is of package status.
 var (
 	checkService   = check{"Service", "Service {ns}/{name}", "", "conditions.md#serviceexport-valid-noservice"}
 	checkEndpoints = check{"Endpoints", "Service {ns}/{name}", podsOfOwner, "troubleshooting.md#no-endpoints"}

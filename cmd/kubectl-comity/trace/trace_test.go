@@ -17,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -376,7 +377,8 @@ func TestPrint(t *testing.T) {
 	a, b := healthy()
 	b.dns = []finding.Finding{{Severity: finding.Error, Reason: "ZoneMissing", Message: "no zone", Fix: "kubectl comity coredns enable b", Docs: "https://example.org/#dns"}}
 	var out bytes.Buffer
-	printer{out: &out, now: noon.Add(5 * time.Minute)}.print(traced("a", "b", a, b))
+	env := command.NewEnv(genericiooptions.IOStreams{Out: &out})
+	traced("a", "b", a, b).print(env, noon.Add(5*time.Minute))
 	want := `Service shop/web
 
 from cluster a
@@ -418,7 +420,7 @@ func TestTiersAreShownAndWhichServes(t *testing.T) {
 		b.slices.Items = []discoveryv1.EndpointSlice{slice("x", b.derived[0].Name, "a", isReady, "10.1.0.5", "10.1.0.6")}
 		var out bytes.Buffer
 		r := traced("a", "b", a, b)
-		printer{out: &out, now: noon.Time}.print(r)
+		r.print(command.NewEnv(genericiooptions.IOStreams{Out: &out}), noon.Time)
 		if r.Broken || !strings.Contains(out.String(), message) || !strings.Contains(out.String(), `clusterset IP 10.102.0.9, tiers "self; *"`) {
 			t.Errorf("broken: %t\n%s", r.Broken, out.String())
 		}
