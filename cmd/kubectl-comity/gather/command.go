@@ -102,7 +102,7 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	for _, c := range report.Clusters {
 		maps.Copy(files, c.files)
 	}
-	found, _ := status.Read(ctx, sites, "", now)
+	found, _ := status.Read(ctx, sites, "", time.Now())
 	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnose.Sites(ctx, sites, false)} {
 		var errEncode error
 		files[name], errEncode = yaml.Marshal(value)
