@@ -103,7 +103,8 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 		maps.Copy(files, c.files)
 	}
 	found, _ := status.Read(ctx, sites, "", time.Now())
-	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnose.Sites(ctx, sites, false)} {
+	diagnosis := diagnose.Sites(ctx, sites, false)
+	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnosis} {
 		var errEncode error
 		files[name], errEncode = yaml.Marshal(value)
 		err = cmp.Or(err, errEncode)

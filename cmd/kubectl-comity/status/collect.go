@@ -79,7 +79,10 @@ type part struct {
 
 func newPart(site *agent.Site, now time.Time) *part {
 	c := ClusterOf(site)
-	return &part{Site: site, cluster: c, objects: Objects{ID: c.Name()}, groups: map[string]*group{}, silent: map[model.ClusterID]*finding.Finding{}, now: now}
+	return &part{
+		Site: site, cluster: c, objects: Objects{ID: c.Name()}, now: now,
+		groups: map[string]*group{}, silent: map[model.ClusterID]*finding.Finding{},
+	}
 }
 
 func (p *part) problem(object, format string, args ...any) *finding.Finding {
@@ -88,10 +91,11 @@ func (p *part) problem(object, format string, args ...any) *finding.Finding {
 	return problem
 }
 
-// unread notes why objects of these kinds were not read, if err says so.
+// unread notes why objects of these kinds were not read. Kinds that the API server does not
+// serve are a problem only where an agent is installed.
 func (p *part) unread(object, kinds string, err error) {
 	switch {
-	case err == nil || meta.IsNoMatchError(err) && p.cluster.State == NotInstalled: // which is a problem already
+	case meta.IsNoMatchError(err) && p.cluster.State == NotInstalled: // which is a problem already
 	case meta.IsNoMatchError(err):
 		p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", kinds)
 	default:

@@ -58,7 +58,8 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 
 // addImport notes the conditions of an import.
 func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
-	list, _ := model.ParseList(imported.Annotations[model.AnnotationList]) // none of another implementation; or the agent reports it
+	// Other implementations write no list. One that cannot be read is reported by the agent.
+	list, _ := model.ParseList(imported.Annotations[model.AnnotationList])
 	for _, c := range p.addService(kindImport, imported.ObjectMeta, imported.Status.Conditions) {
 		clusters := []model.ClusterID{p.behind(c, list)}
 		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
