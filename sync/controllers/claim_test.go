@@ -26,7 +26,7 @@ import (
 // joining is the heartbeat of one of several clusters with the id b in one hub.
 func joining(t *testing.T, hub client.Client, uid types.UID) *heartbeat {
 	t.Helper()
-	h := newHeartbeat(&base{hub: true, pass: decide.NewFirstPass(), beatSoon: make(chan struct{}, 1), Options: Options{
+	h := newHeartbeat(&base{hub: true, pass: &decide.FirstPass{}, beatSoon: make(chan struct{}, 1), Options: Options{
 		Peers: &ownIDPeers{},
 		Self:  "b", ClusterUID: uid, HeartbeatInterval: 10 * time.Second, Clock: clock.RealClock{},
 		Exchange: &Exchange{Client: hub, Live: hub, Problem: func(context.Context, string) string { return "" }},

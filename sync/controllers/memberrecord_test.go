@@ -40,7 +40,7 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 	).Build()
 	recorder := events.NewFakeRecorder(10)
 	b := &base{
-		hub: true, client: local, recorder: recorder, pass: decide.NewFirstPass(), observations: NewObservations(),
+		hub: true, client: local, recorder: recorder, pass: &decide.FirstPass{}, observations: NewObservations(),
 		Options: Options{
 			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Peers: &ownIDPeers{},
 			Exchange: &Exchange{

@@ -247,7 +247,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	b := &base{
 		Options: opts, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), applier: applier, publishing: publishing, hub: hub,
 		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
-		beatSoon: notify.NewWake(), observations: NewObservations(), pass: decide.NewFirstPass(),
+		beatSoon: notify.NewWake(), observations: NewObservations(), pass: &decide.FirstPass{},
 		changeSeconds: promauto.With(opts.Registry).NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "comity_sync_change_seconds",
 			Help:    "Time from when the agent saw a change, of a user or of a peer, to when everything was written for it, by side (export, import).",

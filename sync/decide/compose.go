@@ -102,11 +102,8 @@ func (i *importing) findUnsynced() []model.ClusterID {
 	return out
 }
 
-// mayForm reports whether a list may form: every member was read completely, or was waited
-// for.
-func (v *ImportView) mayForm() bool {
-	return !v.Now.Before(v.FormsAt) || !slices.ContainsFunc(v.Peers, func(p PeerView) bool { return p.Known && !p.Removed && !p.Synced })
-}
+// isAwaited reports whether a list is not to form before the exports of p were read.
+func (p *PeerView) isAwaited() bool { return p.Known && !p.Removed && !p.Synced }
 
 // FormsAt is from when on a list forms without the members that were not read: once each was
 // waited for since this process became the leader, or since its Peer was created. A join
@@ -115,7 +112,7 @@ func (v *ImportView) mayForm() bool {
 func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.Time {
 	out := leading.Add(wait)
 	for _, p := range peers {
-		if p.Known && !p.Removed && !p.Synced && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
+		if p.isAwaited() && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
 			out = p.Added.Add(wait)
 		}
 	}
@@ -124,10 +121,8 @@ func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.
 
 // known is what is known of another cluster; zero if nothing is.
 func (v *ImportView) known(id model.ClusterID) PeerView {
-	if at := slices.IndexFunc(v.Peers, func(p PeerView) bool { return p.ID == id }); at >= 0 {
-		return v.Peers[at]
-	}
-	return PeerView{}
+	p, _ := model.Find(v.Peers, func(p PeerView) bool { return p.ID == id })
+	return p
 }
 
 // existing are the clusters of which something exists here, and of which it is not known
@@ -203,13 +198,9 @@ func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
 		e.Absent = s.State
 		return e, s.State != model.SourceEnded || i.Now.Sub(e.Since) < turnover
 	case model.SourcePublished, model.SourceReplaced:
-		e = entryFor(*s.export) // also if it claims another age than before
+		e = model.Entry{SourceExport: s.export.SourceExport, Absent: model.SourcePublished} // also if it claims another age than before
 	}
 	return e, true
-}
-
-func entryFor(e model.Export) model.Entry {
-	return model.Entry{SourceExport: e.SourceExport, Absent: model.SourcePublished}
 }
 
 // replace leaves the entry of an export that another one replaced, or that is back, in its
@@ -261,7 +252,7 @@ func (i *importing) join(e model.Export) {
 	if at < 0 {
 		at = len(i.list.Entries)
 	}
-	i.list.Entries = slices.Insert(i.list.Entries, at, entryFor(e))
+	i.list.Entries = slices.Insert(i.list.Entries, at, model.Entry{SourceExport: e.SourceExport, Absent: model.SourcePublished})
 }
 
 // confirm makes the export the first one that the annotation of the ServiceImport names.

@@ -124,18 +124,12 @@ func (e *exporting) isLost() (string, bool) {
 func (e *exporting) isEnded() (string, bool) { return "", e.Local.Export == nil }
 
 func (e *exporting) hasNoService() (string, bool) {
-	if e.Local.Service != nil && e.Local.Service.DeletionTimestamp == nil {
-		return "", false
-	}
-	return e.invalid.Error(), true
+	return fmt.Sprint(e.invalid), e.Local.Service == nil || e.Local.Service.DeletionTimestamp != nil
 }
 
 func (e *exporting) isNotExportable() (string, bool) {
-	refused, is := errors.AsType[*model.NotExportableError](e.invalid)
-	if !is {
-		return "", false
-	}
-	return refused.Message, true
+	_, is := errors.AsType[*model.NotExportableError](e.invalid)
+	return fmt.Sprint(e.invalid), is
 }
 
 func (e *exporting) isInvalid() (string, bool) {
@@ -153,13 +147,11 @@ func (e *exporting) isInvalid() (string, bool) {
 // withdrawFromKnown publishes nothing. A selector that selects no member now, or policies
 // that exclude every member, say nothing about a cluster that is no member now.
 func (e *exporting) withdrawFromKnown() {
-	text, selects := e.Local.Export.Annotations[model.AnnotationExportToSelector]
-	if selects {
-		if _, err := model.ScopeOfSelector(text, nil); err != nil {
-			return
-		}
+	var unreadable error
+	if text, selects := e.Local.Export.Annotations[model.AnnotationExportToSelector]; selects {
+		_, unreadable = model.ScopeOfSelector(text, nil)
 	}
-	if e.invalid == nil && !exchange.ReservedNamespace(e.Local.Key.Namespace) {
+	if unreadable == nil && e.invalid == nil && !exchange.ReservedNamespace(e.Local.Key.Namespace) {
 		e.leaveUnknown()
 	}
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // Part is one part of what a cluster publishes.
-type Part string
+type Part int
 
 // Parts of the first pass.
 const (
-	Exports    Part = "exports"
-	Namespaces Part = "namespaces"
+	Exports Part = iota
+	Namespaces
 )
 
 // maxAttempts is how often an export is tried before the first pass is complete
@@ -26,24 +26,19 @@ const maxAttempts = 3
 // FirstPass knows whether everything that this cluster publishes was published
 // once since the process started, or since its exchange namespace was made. Only
 // then the MemberRecord is written: to a reader it means that an absent record is
-// a withdrawn export. All methods may be called from any goroutine.
+// a withdrawn export. All methods may be called from any goroutine. Of the zero value, no
+// part was seeded.
 type FirstPass struct {
 	mu       sync.Mutex
-	pending  map[Part]map[types.NamespacedName]int // attempts
+	pending  [2]map[types.NamespacedName]int // attempts, by Part; nil until it is seeded
 	complete bool
-}
-
-// NewFirstPass returns a FirstPass of which no part was seeded.
-func NewFirstPass() *FirstPass {
-	return &FirstPass{pending: map[Part]map[types.NamespacedName]int{}}
 }
 
 // Restart begins the pass again: each part has to be seeded once more.
 func (f *FirstPass) Restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.complete = false
-	clear(f.pending)
+	f.complete, f.pending = false, [2]map[types.NamespacedName]int{}
 }
 
 // Seed names the keys of a part; they have to be reconciled after it. Once a pass
@@ -79,7 +74,8 @@ func (f *FirstPass) Attempted(part Part, key types.NamespacedName, succeeded boo
 
 // check completes the pass if both parts were seeded and nothing of them is pending.
 func (f *FirstPass) check() (completed bool) {
-	f.complete = len(f.pending) == 2 && len(f.pending[Exports])+len(f.pending[Namespaces]) == 0
+	isDone := func(pending map[types.NamespacedName]int) bool { return pending != nil && len(pending) == 0 }
+	f.complete = isDone(f.pending[Exports]) && isDone(f.pending[Namespaces])
 	return f.complete
 }
 

@@ -14,7 +14,7 @@ func key(name string) types.NamespacedName {
 }
 
 func TestTheFirstPassEndsWhenAllWasPublishedOnce(t *testing.T) {
-	f := NewFirstPass()
+	f := &FirstPass{}
 	step := func(what string, do func(), complete bool) {
 		t.Helper()
 		do()
@@ -32,7 +32,7 @@ func TestTheFirstPassEndsWhenAllWasPublishedOnce(t *testing.T) {
 }
 
 func TestAFailingExportDoesNotHoldUpTheFirstPassForEver(t *testing.T) {
-	f := NewFirstPass()
+	f := &FirstPass{}
 	f.Seed(Namespaces, nil)
 	f.Seed(Exports, []types.NamespacedName{key("bad"), key("good")})
 	f.Attempted(Exports, key("good"), true)

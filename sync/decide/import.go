@@ -89,7 +89,8 @@ func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
 	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced}}}
-	if i.forms && !v.ImportDisabled && !v.mayForm() {
+	isAwaited := func(p PeerView) bool { return p.isAwaited() }
+	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, isAwaited) {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d
 	}
@@ -223,6 +224,7 @@ func (f ImportFinding) AfterPlan(planned plan.ImportPlan, refused, contested []m
 // Obstacle is the object of somebody else that a problem of this reason is
 // about; nil if it is about none.
 func Obstacle(reason string, current plan.Current) plan.Object {
+	var all []plan.Object
 	switch reason {
 	case model.ReasonForeignImport:
 		if current.Import != nil {
@@ -230,17 +232,14 @@ func Obstacle(reason string, current plan.Current) plan.Object {
 		}
 	case model.ReasonNameTaken:
 		for _, s := range current.Services {
-			if !model.IsManaged(s) {
-				return s
-			}
+			all = append(all, s)
 		}
 		for _, s := range current.Slices {
-			if !model.IsManaged(s) {
-				return s
-			}
+			all = append(all, s)
 		}
 	}
-	return nil
+	foreign, _ := model.Find(all, func(o plan.Object) bool { return !model.IsManaged(o) })
+	return foreign
 }
 
 // ImportInputs are what policies with stage Import decide on for one import: the

@@ -16,17 +16,13 @@ import (
 // deciding is the entry that decides what is served: the first one that is read or kept, or
 // out for less than a minute. False if nothing is served.
 func (i *importing) deciding() (model.Entry, source, bool) {
+	isServed := slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool { return i.sources[e.Cluster].State.IsServed() })
 	for _, e := range i.list.Entries {
-		if s := i.sources[e.Cluster]; i.isServed() && (s.State.IsServed() || i.Now.Before(e.Since.Add(turnover))) {
+		if s := i.sources[e.Cluster]; isServed && (s.State.IsServed() || i.Now.Before(e.Since.Add(turnover))) {
 			return e, s, true
 		}
 	}
 	return model.Entry{}, source{}, false
-}
-
-// isServed reports whether there is an import.
-func (i *importing) isServed() bool {
-	return slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool { return i.sources[e.Cluster].State.IsServed() })
 }
 
 // freeze is why the properties of the import do not change; nil if they may: the entry that

@@ -58,47 +58,28 @@ const maxMessage = 1024
 // as the import lists it, so that its cluster does not delete the statement of the
 // withdrawal.
 func Report(v ReportView) ReportDecision {
-	keep := map[string]bool{}
-	for _, p := range v.Peers {
-		at := v.namespaceOf(p.ID)
-		keep[at] = !p.Removed && (!p.Synced || v.Unavailable[at] != "")
-	}
-	for _, s := range v.Observation.Sources {
-		if _, isMember := keep[v.namespaceOf(s.Cluster)]; isMember && s.State == model.SourceMissing {
-			keep[v.namespaceOf(s.Cluster)] = true
-		}
-	}
 	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
 	for _, p := range v.Peers {
-		switch at := v.namespaceOf(p.ID); {
-		case p.Removed, keep[at]:
+		at := model.ScopedExchangeNamespace(v.Self, p.ID)
+		source, _ := v.Observation.Source(p.ID)
+		switch {
+		case p.Removed:
+		case !p.Synced, v.Unavailable[at] != "", source.State == model.SourceMissing:
+			continue
 		case p.Refusal != nil:
 			d.Desired[at] = v.spec(p.Refusal.ExportUID, v.refused(*p.Refusal))
 		case p.Export != nil:
-			if result, known := v.result(p); known {
-				d.Desired[at] = v.spec(p.Export.UID, result)
-			} else {
-				keep[at] = true
+			result, known := v.result(p)
+			if !known {
+				continue
 			}
+			d.Desired[at] = v.spec(p.Export.UID, result)
+		case source.State == model.SourceEnded:
+			d.Desired[at] = v.spec(source.UID, model.Report{Imported: true, Reason: model.ReasonImported})
 		}
-	}
-	for _, s := range v.Observation.Sources { // what ended is reported as long as the import lists it
-		at := v.namespaceOf(s.Cluster)
-		kept, isMember := keep[at]
-		if _, reported := d.Desired[at]; s.State == model.SourceEnded && isMember && !kept && !reported {
-			d.Desired[at] = v.spec(s.UID, model.Report{Imported: true, Reason: model.ReasonImported})
-		}
-	}
-	for _, record := range v.Records {
-		if stays, isKnown := keep[record.Namespace]; isKnown && !stays { // else without a Peer, or another member's
-			d.Current = append(d.Current, record)
-		}
+		d.Current = append(d.Current, model.Without(v.Records, func(r *exchangev1alpha1.ImportRecord) bool { return r.Namespace != at })...)
 	}
 	return d
-}
-
-func (v ReportView) namespaceOf(id model.ClusterID) string {
-	return model.ScopedExchangeNamespace(v.Self, id)
 }
 
 func (v ReportView) spec(export types.UID, r model.Report) exchangev1alpha1.ImportRecordSpec {
@@ -150,8 +131,8 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 	if kept, is := v.byRule(source); is {
 		return kept, true
 	}
-	if !v.reconciled(source) {
-		return model.Report{}, false
+	if i := v.Observation.Import; i == nil || !slices.ContainsFunc(i.Constituents, func(c model.Constituent) bool { return c.Cluster == source }) {
+		return model.Report{}, false // it was not reconciled with this export
 	}
 	var leftOut []model.Problem
 	for _, p := range v.Observation.Problems {
@@ -196,15 +177,6 @@ func (v ReportView) frozen(source model.ClusterID) string {
 func (v ReportView) contributes(source model.ClusterID) bool {
 	s, has := v.Observation.Source(source)
 	return has && s.State.IsServed()
-}
-
-// reconciled reports whether the import was reconciled with the export of source.
-func (v ReportView) reconciled(source model.ClusterID) bool {
-	if v.Observation.Import == nil {
-		return false
-	}
-	_, has := v.Observation.Import.Constituent(source)
-	return has
 }
 
 // refused is the result of an export whose record is not valid, or whose namespace

@@ -75,17 +75,12 @@ func AddSelector(export *model.Export, service *corev1.Service) {
 		return
 	}
 	export.Selector = service.Spec.Selector
-	export.Targets = make([]model.Target, 0, len(service.Spec.Ports))
-	for i := range service.Spec.Ports {
-		port := &service.Spec.Ports[i]
-		if !slices.ContainsFunc(export.Ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == port.Name }) {
-			continue
+	for _, port := range service.Spec.Ports {
+		if slices.ContainsFunc(export.Ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == port.Name }) {
+			export.Targets = append(export.Targets, model.Target{ // with the API's defaults
+				Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), TargetPort: cmp.Or(port.TargetPort, intstr.FromInt32(port.Port)),
+			})
 		}
-		target := port.TargetPort
-		if target == (intstr.IntOrString{}) { // the API's default
-			target = intstr.FromInt32(port.Port)
-		}
-		export.Targets = append(export.Targets, model.Target{Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), TargetPort: target})
 	}
 }
 

@@ -5,6 +5,7 @@ package exchange
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,4 +111,21 @@ type Published struct {
 	// was not lost.
 	Slices   []*discoveryv1.EndpointSlice
 	Problems []model.Problem
+}
+
+// Drains are those of a cluster: what its Peer says, and what the cluster says of itself, if
+// the Peer lets it: the value of annotation comity.dev/drained of its MemberRecord. A text
+// that cannot be read drains nothing.
+func Drains(peer *exchangev1alpha1.PeerSpec, self string) (out []model.Drain) {
+	add := func(d *exchangev1alpha1.Drained, self bool) {
+		out = append(out, model.Drain{Since: d.Since.Time, Over: d.Over.Duration, Force: d.Force, Self: self})
+	}
+	if peer.Drained != nil {
+		add(peer.Drained, false)
+	}
+	var itself exchangev1alpha1.Drained
+	if !peer.IgnoreDrain && json.Unmarshal([]byte(self), &itself) == nil {
+		add(&itself, true)
+	}
+	return out
 }

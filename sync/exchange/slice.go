@@ -47,7 +47,7 @@ func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shar
 			Annotations: map[string]string{model.AnnotationSourceSlice: source.Name},
 		},
 		AddressType: source.AddressType,
-		Endpoints:   copyEndpoints(source.Endpoints),
+		Endpoints:   Portable(source.Endpoints),
 		Ports:       ports,
 	}, true
 }
@@ -74,7 +74,7 @@ func sharedPorts(source *discoveryv1.EndpointSlice, shared model.PortSelection) 
 // shares. It is false where CopySlice is. The slice is not changed.
 func ShareSlice(source *discoveryv1.EndpointSlice, shared model.PortSelection) (*discoveryv1.EndpointSlice, bool) {
 	ports, ok := sharedPorts(source, shared)
-	if !ok || source.AddressType == discoveryv1.AddressTypeFQDN {
+	if !ok || !hasIPs(source) {
 		return nil, false
 	}
 	if shared.All() {
@@ -85,15 +85,12 @@ func ShareSlice(source *discoveryv1.EndpointSlice, shared model.PortSelection) (
 	return &out, true
 }
 
-func copyEndpoints(in []discoveryv1.Endpoint) []discoveryv1.Endpoint {
+// Portable are endpoints with what means something in other clusters: hostnames, zones and
+// conditions, but no nodes, references to Pods and hints.
+func Portable(in []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 	out := make([]discoveryv1.Endpoint, len(in))
-	for i := range in {
-		out[i] = discoveryv1.Endpoint{
-			Addresses:  in[i].Addresses,
-			Conditions: in[i].Conditions,
-			Hostname:   in[i].Hostname,
-			Zone:       in[i].Zone,
-		}
+	for i, e := range in {
+		out[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone}
 	}
 	return out
 }

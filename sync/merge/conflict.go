@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -71,24 +70,16 @@ type show func(*model.Import) string
 // conflict there: if only the types differ, the conflict is TypeConflict. If only some
 // exports have an affinity, it is SessionAffinityConflict.
 func properties(imports ...*model.Import) []property {
-	of := func(text show) show {
-		return func(i *model.Import) string {
-			if i.Type == mcsv1beta1.Headless {
-				return ""
-			}
-			return text(i)
-		}
-	}
 	return []property{
 		{mcsv1beta1.ServiceExportReasonTypeConflict, "type", func(i *model.Import) string { return string(i.Type) }},
-		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", of(func(i *model.Import) string { return string(i.SessionAffinity) })},
-		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity timeout", of(showTimeout)},
+		{mcsv1beta1.ServiceExportReasonSessionAffinityConflict, "sessionAffinity", func(i *model.Import) string { return string(i.SessionAffinity) }},
+		{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity timeout", showTimeout},
 		{mcsv1beta1.ServiceExportReasonLabelsConflict, "exported labels",
 			showDifference(imports, func(i *model.Import) map[string]string { return i.Labels })},
 		{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "exported annotations",
 			showDifference(imports, func(i *model.Import) map[string]string { return i.Annotations })},
-		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", of(func(i *model.Import) string { return string(ptr.Deref(i.InternalTrafficPolicy, "unset")) })},
-		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", of(showDistribution)},
+		{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internalTrafficPolicy", func(i *model.Import) string { return string(ptr.Deref(i.InternalTrafficPolicy, "")) }},
+		{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "trafficDistribution", showDistribution},
 		{model.ReasonTiersConflict, "tiers", func(i *model.Import) string { return cmp.Or(i.Tiers, "unset") }},
 		{"", "ipFamilies", func(i *model.Import) string { return cmp.Or(showFamilies(i), "unset") }},
 		{"", "selector", showDifference(imports, func(i *model.Import) map[string]string { return i.Selector })},
@@ -158,11 +149,14 @@ func showTimeout(i *model.Import) string {
 // showDistribution treats PreferClose as PreferSameZone: in Kubernetes one is an
 // alias of the other.
 func showDistribution(i *model.Import) string {
-	text := ptr.Deref(i.TrafficDistribution, "unset")
-	if text == corev1.ServiceTrafficDistributionPreferClose {
+	switch text := ptr.Deref(i.TrafficDistribution, "unset"); {
+	case i.Type == mcsv1beta1.Headless:
+		return ""
+	case text == corev1.ServiceTrafficDistributionPreferClose:
 		return corev1.ServiceTrafficDistributionPreferSameZone
+	default:
+		return text
 	}
-	return text
 }
 
 func showTargets(i *model.Import) string {
@@ -248,7 +242,7 @@ type finding struct {
 
 // detail limits how much of a finding a message shows.
 type detail struct {
-	disagreements, values, clusters, runes int
+	disagreements, values, clusters, bytes int
 }
 
 // render writes the messages with the most detail with which they are not too long
@@ -257,9 +251,9 @@ func render(found []finding) []model.Conflict {
 	room := MaxMessages - separatorSize*(len(found)-1)
 	var written []model.Conflict
 	for _, limit := range []detail{
-		{disagreements: 8, values: 8, clusters: 12, runes: 80},
-		{disagreements: 3, values: 3, clusters: 3, runes: 40},
-		{disagreements: 1, values: 2, clusters: 1, runes: 20},
+		{disagreements: 8, values: 8, clusters: 12, bytes: 80},
+		{disagreements: 3, values: 3, clusters: 3, bytes: 40},
+		{disagreements: 1, values: 2, clusters: 1, bytes: 20},
 	} {
 		size := 0
 		written = nil
@@ -299,7 +293,7 @@ func (d disagreement) write(limit detail) string {
 			parts = append(parts, fmt.Sprintf("further values: %d", len(d.values)-i))
 			break
 		}
-		part := cut(v.text, limit.runes) + " in " + clusterList(v.clusters, limit.clusters)
+		part := model.Bound(v.text, limit.bytes) + " in " + clusterList(v.clusters, limit.clusters)
 		if v.text == d.used {
 			part += " (" + d.note + ")"
 		}
@@ -315,12 +309,4 @@ func clusterList(ids []model.ClusterID, most int) string {
 		list += fmt.Sprintf(" and %d more", len(ids)-most)
 	}
 	return list
-}
-
-// cut shortens text to at most that many runes.
-func cut(text string, runes int) string {
-	if utf8.RuneCountInString(text) <= runes {
-		return text
-	}
-	return string([]rune(text)[:runes-1]) + "…"
 }

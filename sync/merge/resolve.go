@@ -94,23 +94,18 @@ func portInUse(first mcsv1beta1.ServicePort, alone []*model.Import, resolved []m
 	return showPort([]mcsv1beta1.ServicePort{first}, first.Name), note
 }
 
-// absent is the text for an export that has no port of a name. It differs from that
-// of every port, because those begin with a number.
-const absent = "absent"
-
-// showPort is the text of the port called name, with all of its properties.
+// showPort is the text of the port called name, with all of its properties; "absent" if there
+// is none.
 func showPort(ports []mcsv1beta1.ServicePort, name string) string {
-	for _, p := range ports {
-		if p.Name != name {
-			continue
-		}
-		text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
-		if p.AppProtocol != nil {
-			text += fmt.Sprintf(" with appProtocol %q", *p.AppProtocol)
-		}
-		return text
+	p, found := model.Find(ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == name })
+	if !found {
+		return "absent" // differs from the text of every port, because those begin with a number
 	}
-	return absent
+	text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	if p.AppProtocol != nil {
+		text += fmt.Sprintf(" with appProtocol %q", *p.AppProtocol)
+	}
+	return text
 }
 
 func portTitle(name string) string {

@@ -4,7 +4,6 @@
 package model
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,10 +91,7 @@ type Import struct {
 
 // Constituent is the part of a cluster; false if it has none.
 func (i *Import) Constituent(cluster ClusterID) (Constituent, bool) {
-	if at := slices.IndexFunc(i.Constituents, func(c Constituent) bool { return c.Cluster == cluster }); at >= 0 {
-		return i.Constituents[at], true
-	}
-	return Constituent{}, false
+	return Find(i.Constituents, func(c Constituent) bool { return c.Cluster == cluster })
 }
 
 // Constituent is one cluster's part in an Import.

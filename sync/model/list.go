@@ -41,10 +41,7 @@ func (l List) Exists() bool { return !l.Formed.IsZero() }
 
 // Find is the entry of a cluster; false if there is none.
 func (l List) Find(cluster ClusterID) (Entry, bool) {
-	if at := slices.IndexFunc(l.Entries, func(e Entry) bool { return e.Cluster == cluster }); at >= 0 {
-		return l.Entries[at], true
-	}
-	return Entry{}, false
+	return Find(l.Entries, func(e Entry) bool { return e.Cluster == cluster })
 }
 
 // Older are the entries behind one that is younger: exports that would come first by age.

@@ -5,7 +5,6 @@ package model
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -147,14 +146,13 @@ func (t *Takeover) Confirm(key types.NamespacedName) string {
 // by; empty if none is about it. It names no third cluster, and no value of another
 // one's export: the other one may be exported to self alone.
 func ReportTakeovers(held []Takeover, cluster, self ClusterID, key types.NamespacedName) string {
-	at := slices.IndexFunc(held, func(t Takeover) bool { return t.By.Cluster == cluster })
-	if at < 0 {
-		at = slices.IndexFunc(held, func(t Takeover) bool { return t.Decider.Cluster == cluster })
+	t, found := Find(held, func(t Takeover) bool { return t.By.Cluster == cluster })
+	if !found {
+		t, found = Find(held, func(t Takeover) bool { return t.Decider.Cluster == cluster })
 	}
-	if at < 0 {
+	if !found {
 		return ""
 	}
-	t := held[at]
 	name := func(id ClusterID, otherwise string) string {
 		if id == self || id == cluster {
 			return "of cluster " + string(id)
@@ -300,10 +298,7 @@ func (o *Observation) Source(cluster ClusterID) (Source, bool) {
 	if o == nil {
 		return Source{}, false
 	}
-	if at := slices.IndexFunc(o.Sources, func(s Source) bool { return s.Cluster == cluster }); at >= 0 {
-		return o.Sources[at], true
-	}
-	return Source{}, false
+	return Find(o.Sources, func(s Source) bool { return s.Cluster == cluster })
 }
 
 // ImportCounts is what the imports of this cluster have of another one.

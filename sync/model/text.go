@@ -63,6 +63,14 @@ func Without[T any](list []T, out func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), out)
 }
 
+// Find is the first item of list that is reported; false if none is.
+func Find[T any](list []T, is func(T) bool) (item T, found bool) {
+	if at := slices.IndexFunc(list, is); at >= 0 {
+		return list[at], true
+	}
+	return item, false
+}
+
 // Quote quotes a value from elsewhere for a message. It shows at most the first
 // 64 bytes, and escapes what is not printable.
 func Quote(value string) string {

@@ -199,8 +199,9 @@ type importer struct {
 	hints       hintRule
 	// takesOver is true if objects of the Sveltos pipeline are adopted.
 	takesOver bool
-	// currentSlices are those of Current, by name, once the slices are planned.
-	currentSlices map[string]*discoveryv1.EndpointSlice
+	// currentSlices are those of Current, and desiredSlices those that are to exist, by name,
+	// once the slices are planned. One that is kept as it is is in both.
+	currentSlices, desiredSlices map[string]*discoveryv1.EndpointSlice
 	// unready is that of the plan, once the slices were planned.
 	unready map[model.ClusterID]int
 }

@@ -89,12 +89,8 @@ func (p *importer) chooseName() string {
 
 // occupier is the Service called name if it is not this import's; nil if none is.
 func (p *importer) occupier(name string) *corev1.Service {
-	for _, s := range p.Current.Services {
-		if s.Name == name && s != p.existing {
-			return s
-		}
-	}
-	return nil
+	s, _ := model.Find(p.Current.Services, func(s *corev1.Service) bool { return s.Name == name && s != p.existing })
+	return s
 }
 
 // nameProblems are the names that foreign Services have. A name that another
@@ -238,10 +234,9 @@ func selectsNothing(s *corev1.Service) bool {
 // target is the target port of port. It matters only with a selector: Comity's
 // slices hold port numbers.
 func (p *importer) target(port mcsv1beta1.ServicePort) intstr.IntOrString {
-	for _, t := range p.Desired.Targets {
-		if p.maintains() && t.Port == port.Port && t.Protocol == port.Protocol {
-			return t.TargetPort
-		}
+	t, found := model.Find(p.Desired.Targets, func(t model.Target) bool { return t.Port == port.Port && t.Protocol == port.Protocol })
+	if found && p.maintains() {
+		return t.TargetPort
 	}
 	return intstr.FromInt32(port.Port)
 }

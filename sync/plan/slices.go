@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -28,32 +29,31 @@ func (p *importer) slices() changes {
 	for _, s := range p.Current.Slices {
 		p.currentSlices[s.Name] = s
 	}
-	named := map[string]*discoveryv1.EndpointSlice{}
-	p.keepSlices(named)
+	p.desiredSlices = map[string]*discoveryv1.EndpointSlice{}
+	p.keepSlices()
 	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
 			if !p.unsynced.Has(c.Cluster) && !bySelector {
-				plan.problems = append(plan.problems, p.nameSlices(c.Cluster, p.wantedSlices(c), named)...)
+				plan.problems = append(plan.problems, p.nameSlices(c.Cluster, p.wantedSlices(c))...)
 			}
 		}
-		p.adoptSelf(named)
+		p.adoptSelf()
 	}
-	p.direct(named)
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		desired, existing := named[name], p.currentSlices[name]
-		if existing == nil {
-			plan.apply = append(plan.apply, from(clusterOf(desired), []Action{create(desired)})...)
-			continue
-		}
+	p.direct()
+	for _, name := range slices.Sorted(maps.Keys(p.desiredSlices)) {
+		desired, existing := p.desiredSlices[name], p.currentSlices[name]
 		if desired == existing { // kept as it is
 			continue
 		}
-		actions := updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))
+		actions := []Action{create(sign(desired, nil))}
+		if existing != nil {
+			actions = updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))
+		}
 		plan.apply = append(plan.apply, from(clusterOf(desired), actions)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.currentSlices)) {
-		if existing := p.currentSlices[name]; named[name] == nil && p.mayRemove(existing) {
+		if existing := p.currentSlices[name]; p.desiredSlices[name] == nil && p.mayRemove(existing) {
 			plan.remove = append(plan.remove, from(clusterOf(existing), remove(existing, sliceKind))...)
 		}
 	}
@@ -68,7 +68,16 @@ func from(source model.ClusterID, actions []Action) []Action {
 	return actions
 }
 
-// applied is an existing slice in the form of one to apply. It includes the labels
+// changeable is the desired slice called name, as a copy if it is an existing one, which may be
+// of a cache.
+func (p *importer) changeable(name string) *discoveryv1.EndpointSlice {
+	if p.desiredSlices[name] == p.currentSlices[name] {
+		p.desiredSlices[name] = applied(p.desiredSlices[name])
+	}
+	return p.desiredSlices[name]
+}
+
+// applied is a copy of an existing slice in the form of one to apply. It includes the labels
 // and annotations that a user added, because the slice does not show who added
 // which. The user's field manager keeps owning them, too.
 func applied(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
@@ -77,7 +86,7 @@ func applied(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.Namespace, Name: s.Name, Labels: maps.Clone(s.Labels), Annotations: maps.Clone(s.Annotations),
 		},
-		AddressType: s.AddressType, Endpoints: s.Endpoints, Ports: s.Ports,
+		AddressType: s.AddressType, Endpoints: slices.Clone(s.Endpoints), Ports: s.Ports,
 	}
 	delete(c.Annotations, model.AnnotationApplied)
 	if c.Annotations == nil {
@@ -98,14 +107,13 @@ func (p *importer) adoptedFrom(s *discoveryv1.EndpointSlice) model.ClusterID {
 // adoptSelf adopts the pipeline's slice of this cluster if the derived Service has
 // a selector. The slice is not desired then: once Comity manages it, the next
 // plans remove it like any other.
-func (p *importer) adoptSelf(named map[string]*discoveryv1.EndpointSlice) {
+func (p *importer) adoptSelf() {
 	for _, s := range p.Current.Slices {
-		if !p.maintains() || p.adoptedFrom(s) != p.Self {
-			continue
+		if p.maintains() && p.adoptedFrom(s) == p.Self {
+			c := applied(s)
+			c.Labels[model.LabelSourceCluster], c.Labels[discoveryv1.LabelManagedBy] = string(p.Self), model.ManagedBy
+			p.desiredSlices[s.Name] = c
 		}
-		c := applied(s)
-		c.Labels[model.LabelSourceCluster], c.Labels[discoveryv1.LabelManagedBy] = string(p.Self), model.ManagedBy
-		named[s.Name] = sign(c, nil)
 	}
 }
 
@@ -157,28 +165,27 @@ func clusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
 // sourceOf is the name of the slice that a slice mirrors.
 func sourceOf(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] }
 
-// nameSlices adds the wanted slices of one cluster to named: under the names of
+// nameSlices adds the wanted slices of one cluster to the desired ones: under the names of
 // the existing slices of the same sources, or, if they are new, under free names.
-func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.EndpointSlice, named map[string]*discoveryv1.EndpointSlice) []model.Problem {
+func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.EndpointSlice) (problems []model.Problem) {
+	takes := func(name string, w *discoveryv1.EndpointSlice) bool {
+		if name == "" || p.desiredSlices[name] != nil || !p.fits(name, cluster, w) {
+			return false
+		}
+		w.Name, p.desiredSlices[name] = name, w
+		return true
+	}
 	assigned := p.assigned(cluster)
 	var unnamed []*discoveryv1.EndpointSlice
 	for _, w := range want {
-		name, has := assigned[sourceOf(w)]
-		if !has || named[name] != nil || !p.fits(name, cluster, w) {
+		if !takes(assigned[sourceOf(w)], w) {
 			unnamed = append(unnamed, w)
-			continue
 		}
-		w.Name, named[name] = name, w
 	}
-	var problems []model.Problem
 	for _, w := range unnamed {
 		plain, dotted := model.SliceName(p.name, true, cluster, sourceOf(w)), model.SliceName(p.name, false, cluster, sourceOf(w))
-		switch {
-		case named[plain] == nil && p.fits(plain, cluster, w):
-			w.Name, named[plain] = plain, w
-		case named[dotted] == nil && p.fits(dotted, cluster, w):
-			w.Name, named[dotted] = dotted, w
-		case p.foreignSlice(dotted):
+		existing := p.currentSlices[dotted]
+		if !takes(plain, w) && !takes(dotted, w) && existing != nil && !p.owns(existing) && p.adoptedFrom(existing) == "" {
 			problems = append(problems, p.nameTaken("EndpointSlice", dotted, ""))
 		}
 		// Otherwise Comity's slice of that name has another address type, which
@@ -213,11 +220,6 @@ func (p *importer) fits(name string, cluster model.ClusterID, w *discoveryv1.End
 	}
 	fits := p.owns(s) && (clusterOf(s) == cluster || clusterOf(s) == "") || p.adoptedFrom(s) == cluster
 	return fits && s.AddressType == w.AddressType
-}
-
-func (p *importer) foreignSlice(name string) bool {
-	s := p.currentSlices[name]
-	return s != nil && !p.owns(s) && p.adoptedFrom(s) == ""
 }
 
 // wantedSlices are the slices that one constituent contributes, by source name.
@@ -298,15 +300,12 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 		TypeMeta:    sliceKind,
 		ObjectMeta:  p.meta(""),
 		AddressType: source.AddressType,
-		Endpoints:   make([]discoveryv1.Endpoint, len(source.Endpoints)),
+		Endpoints:   exchange.Portable(source.Endpoints),
 		Ports:       ports,
 	}
-	for i, e := range source.Endpoints {
-		s.Endpoints[i] = discoveryv1.Endpoint{
-			Addresses: e.Addresses, Conditions: e.Conditions, Hostname: e.Hostname, Zone: e.Zone,
-		}
+	for i := range s.Endpoints {
 		if cluster == p.Self {
-			s.Endpoints[i].NodeName = e.NodeName
+			s.Endpoints[i].NodeName = source.Endpoints[i].NodeName
 		}
 	}
 	maps.Copy(s.Labels, model.Unreserved(source.Labels))
@@ -318,5 +317,5 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 	if name := sourceOf(source); name != "" && cluster != p.Self { // that of a copy is another one
 		s.Annotations[model.AnnotationSourceSlice] = name
 	}
-	return sign(s, nil)
+	return s
 }

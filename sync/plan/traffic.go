@@ -19,37 +19,37 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// direct applies Traffic to named, the desired slices by name, which have the conditions
-// that their clusters published.
-func (p *importer) direct(named map[string]*discoveryv1.EndpointSlice) {
+// direct applies Traffic to the desired slices, which have the conditions that their
+// clusters published.
+func (p *importer) direct() {
 	p.unready = map[model.ClusterID]int{}
 	var unready []string
-	for name, s := range named {
+	for name, s := range p.desiredSlices {
 		switch t := p.Traffic[clusterOf(s)]; {
 		case t == model.Omitted:
-			delete(named, name)
+			delete(p.desiredSlices, name)
 		case len(s.Endpoints) == 0:
-		case t == model.Withheld, t >= model.LastResort && p.servesBefore(t, named):
+		case t == model.Withheld, t >= model.LastResort && p.servesBefore(t):
 			unready = append(unready, name)
 		}
 	}
-	p.hint(named)
+	p.hint()
 	for _, name := range unready { // not before all are known: each was compared with what is published
-		s := named[name]
+		s := p.changeable(name)
 		p.unready[clusterOf(s)] += len(s.Endpoints)
-		named[name] = directed(s, p.Traffic[clusterOf(s)])
+		withhold(s, p.Traffic[clusterOf(s)])
 	}
 }
 
 // hint gives the endpoints their zone hints, those of kept slices too: kube-proxy uses hints
 // only if every ready endpoint has one.
-func (p *importer) hint(named map[string]*discoveryv1.EndpointSlice) {
+func (p *importer) hint() {
 	if p.Desired == nil {
 		return
 	}
 	p.hints = newHintRule(p.Desired, p.Traffic, p.LocalCluster.Zones, func(id model.ClusterID) sets.Set[string] {
 		zones := sets.Set[string]{}
-		for _, s := range named {
+		for _, s := range p.desiredSlices {
 			for _, e := range s.Endpoints {
 				if clusterOf(s) == id && p.serves(s) && model.IsReady(e) {
 					zones.Insert(ptr.Deref(e.Zone, ""))
@@ -58,26 +58,21 @@ func (p *importer) hint(named map[string]*discoveryv1.EndpointSlice) {
 		}
 		return zones
 	})
-	for name, s := range named {
-		endpoints, changed := slices.Clone(s.Endpoints), false
-		for i := range endpoints {
-			endpoints[i].Hints = p.hints.hints(clusterOf(s), endpoints[i].Zone)
-			changed = changed || !equality.Semantic.DeepEqual(endpoints[i].Hints, s.Endpoints[i].Hints)
-		}
-		if changed {
-			named[name] = applied(s)
-			named[name].Endpoints = endpoints
-			sign(named[name], nil)
+	for name, s := range p.desiredSlices {
+		for i, e := range s.Endpoints {
+			if hints := p.hints.hints(clusterOf(s), e.Zone); !equality.Semantic.DeepEqual(hints, e.Hints) {
+				p.changeable(name).Endpoints[i].Hints = hints
+			}
 		}
 	}
 }
 
 // servesBefore reports whether an endpoint is ready that is used before those of traffic t.
-func (p *importer) servesBefore(t model.Traffic, named map[string]*discoveryv1.EndpointSlice) bool {
+func (p *importer) servesBefore(t model.Traffic) bool {
 	serves := func(s *discoveryv1.EndpointSlice) bool {
 		return p.serves(s) && slices.ContainsFunc(s.Endpoints, model.IsReady)
 	}
-	return slices.ContainsFunc(slices.Collect(maps.Values(named)), func(s *discoveryv1.EndpointSlice) bool { return p.Traffic[clusterOf(s)] < t && serves(s) }) ||
+	return slices.ContainsFunc(slices.Collect(maps.Values(p.desiredSlices)), func(s *discoveryv1.EndpointSlice) bool { return p.Traffic[clusterOf(s)] < t && serves(s) }) ||
 		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
 }
 
@@ -90,13 +85,12 @@ func (p *importer) serves(s *discoveryv1.EndpointSlice) bool {
 	return len(s.Ports) > 0 || len(p.ports) == 0
 }
 
-// directed is s with endpoints that are not ready, and an annotation with the conditions
-// that its cluster published. s, which may be of a cache, stays unchanged.
-func directed(s *discoveryv1.EndpointSlice, t model.Traffic) *discoveryv1.EndpointSlice {
-	c, digits := applied(s), make([]byte, len(s.Endpoints))
-	c.Endpoints = slices.Clone(s.Endpoints)
-	for i := range c.Endpoints {
-		wasReady, conditions := model.IsReady(c.Endpoints[i]), &c.Endpoints[i].Conditions
+// withhold makes the endpoints of s not ready, and adds an annotation with the conditions that
+// its cluster published.
+func withhold(s *discoveryv1.EndpointSlice, t model.Traffic) {
+	digits := make([]byte, len(s.Endpoints))
+	for i := range s.Endpoints {
+		wasReady, conditions := model.IsReady(s.Endpoints[i]), &s.Endpoints[i].Conditions
 		digits[i] = digitOf(*conditions)
 		switch {
 		case t == model.Withheld:
@@ -105,8 +99,7 @@ func directed(s *discoveryv1.EndpointSlice, t model.Traffic) *discoveryv1.Endpoi
 			conditions.Ready, conditions.Serving, conditions.Terminating = ptr.To(false), ptr.To(true), ptr.To(true)
 		}
 	}
-	c.Annotations[model.AnnotationPublished] = string(digits)
-	return sign(c, nil)
+	s.Annotations[model.AnnotationPublished] = string(digits)
 }
 
 // Published are the endpoints of s with the conditions that their cluster published. What

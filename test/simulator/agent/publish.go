@@ -30,7 +30,7 @@ type exporter struct {
 }
 
 func (p *Process) startExporter() {
-	p.pass, p.seeded = decide.NewFirstPass(), map[decide.Part][]types.NamespacedName{}
+	p.pass, p.seeded = &decide.FirstPass{}, map[decide.Part][]types.NamespacedName{}
 	for part, kind := range map[decide.Part]string{decide.Exports: "ServiceExport", decide.Namespaces: "Namespace"} {
 		var keys []types.NamespacedName
 		for o := range p.Local[kind].Each {
