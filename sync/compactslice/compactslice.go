@@ -37,10 +37,14 @@ func Transform(obj any) (any, error) {
 	if !ok || s.AddressType == addressType { // or a tombstone, whose slice is packed
 		return obj, nil
 	}
+	entries := slices.Clone(s.ManagedFields)
+	for i := range entries { // so that those of many slices are the same
+		entries[i].Time, entries[i].FieldsV1 = nil, nil
+	}
 	out := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: unique.Make(s.Namespace).Value(), Name: s.Name, ResourceVersion: s.ResourceVersion,
-			Labels: once(s.Labels), ManagedFields: once(withoutTimes(s.ManagedFields)),
+			Labels: once(s.Labels), ManagedFields: once(entries),
 			DeletionTimestamp: s.DeletionTimestamp,
 		},
 		AddressType: addressType,
@@ -85,15 +89,6 @@ func Open(s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 // frequent is at its end.
 var dictionary = s2.MakeDict([]byte("comity.dev/withdrawn\x12comity.dev/source-slice\x12comity.dev/applied\x12\x10\n\x06comity\x12\x05Apply\x1a\x13discovery.k8s.io/v1\"\x00"+
 	"2\x08FieldsV1:\x00\x04IPv6\x04IPv4\n\x05https\n\x04http\x12\x03UDP\x12\x03TCP\x18\x90?\x12&\n\n10.96.10.1\x12\x06\b\x01\x10\x01\x18\x00:\x06zone-a"), nil)
-
-// withoutTimes lets the entries of many slices be the same.
-func withoutTimes(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	out := slices.Clone(entries)
-	for i := range out {
-		out[i].Time, out[i].FieldsV1 = nil, nil
-	}
-	return out
-}
 
 // All slices of one Service have the same labels and managers, and come one after the
 // other when they are listed. What is here is never changed, so equal ones are held once.

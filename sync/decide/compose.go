@@ -53,7 +53,15 @@ func newImporting(v ImportView) *importing {
 			i.before.Entries = append(i.before.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}, Absent: model.SourcePublished})
 		}
 	}
-	i.sources = i.findSources()
+	i.sources = map[model.ClusterID]source{}
+	if s, has := i.ownSource(); has {
+		i.sources[i.Self] = s
+	}
+	for _, p := range i.Peers {
+		if s, has := i.peerSource(&p); has {
+			i.sources[p.ID] = s
+		}
+	}
 	return i
 }
 

@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -232,11 +233,11 @@ func joinViolations(violations []decision.Violation, separator string) string {
 // AfterWrite is the finding once the plan was applied: problems are those of the
 // plan, err is that of the first write that failed.
 func (f ExportFinding) AfterWrite(problems []model.Problem, err error) ExportFinding {
-	switch {
-	case err != nil:
+	if err == nil && len(problems) > 0 {
+		err = errors.New(problems[0].Message)
+	}
+	if err != nil {
 		f.Publication, f.Detail = model.PublicationFailed, err.Error()
-	case len(problems) > 0:
-		f.Publication, f.Detail = model.PublicationFailed, problems[0].Message
 	}
 	return f
 }

@@ -188,7 +188,12 @@ func (i *importing) again() (wait time.Duration) {
 			ends = append(ends, drain.Begins(i.Local.Key))
 		}
 	}
-	if slices.ContainsFunc(i.Peers, i.isUnevaluated) {
+	// Policies are not evaluated for a member that exports nothing, as most do of most imports.
+	isUnevaluated := func(p PeerView) bool {
+		_, listed := i.list.Find(p.ID)
+		return (p.Export != nil || listed) && p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated
+	}
+	if slices.ContainsFunc(i.Peers, isUnevaluated) {
 		ends = append(ends, i.Now.Add(policyRetry))
 	}
 	for _, end := range ends {
@@ -197,13 +202,6 @@ func (i *importing) again() (wait time.Duration) {
 		}
 	}
 	return wait
-}
-
-// isUnevaluated reports whether policies could not be evaluated for what a member exports, or
-// did. They are not for one that exports nothing, as most members do of most imports.
-func (i *importing) isUnevaluated(p PeerView) bool {
-	_, listed := i.list.Find(p.ID)
-	return (p.Export != nil || listed) && p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated
 }
 
 // AfterPlan is the finding once the import was planned, and applied as far as the

@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -66,68 +67,52 @@ type source struct {
 	export *model.Export // what is imported; only if State.IsRead
 }
 
-// findSources applies the table to this cluster and to every other one.
-func (i *importing) findSources() map[model.ClusterID]source {
-	out := map[model.ClusterID]source{}
-	if s, has := i.ownSource(i.entryOf(i.Self)); has {
-		out[i.Self] = s
-	}
-	for _, p := range i.Peers {
-		if s, has := i.peerSource(&p, i.entryOf(p.ID)); has {
-			out[p.ID] = s
-		}
-	}
-	return out
-}
-
-func (i *importing) entryOf(id model.ClusterID) *model.Entry {
-	if e, has := i.before.Find(id); has {
-		return &e
-	}
-	return nil
-}
-
 // ownSource is this cluster's own export; false if it is no source.
-func (v *ImportView) ownSource(entry *model.Entry) (source, bool) {
+func (i *importing) ownSource() (source, bool) {
+	entry, listed := i.before.Find(i.Self)
 	var s source
-	s.Liveness.State, s.State, s.Why = model.Connected, v.Own.State, v.Own.Why
-	if s.State == model.SourceNotRead && entry != nil && entry.Absent.IsOut() { // as in peerSource
+	s.Liveness.State, s.State, s.Why = model.Connected, i.Own.State, i.Own.Why
+	if s.State == model.SourceNotRead && entry.Absent.IsOut() { // as in peerSource
 		s.State, s.Why = entry.Absent, ""
 	}
 	if s.State != model.SourcePublished {
-		return s, entry != nil
+		return s, listed
 	}
-	export, err := modelExport(v.Self, v.MaintainSelectors, v.Local)
+	export, err := modelExport(i.Self, i.MaintainSelectors, i.Local)
 	if err != nil { // there is nothing that can be exported
 		s.State, s.Why = model.SourceSuspended, err.Error()
-		return s, entry != nil
+		return s, listed
 	}
-	s.publish(&export, entry, v.Now)
+	s.publish(&export, entry, listed, i.Now)
 	return s, true
 }
 
 // peerSource finds the row of one other cluster; false if it is no source: it has no entry,
 // and publishes nothing that is imported.
-func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
+func (i *importing) peerSource(p *PeerView) (source, bool) {
+	entry, listed := i.before.Find(p.ID)
 	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.rulings[p.ID]
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
 	switch {
 	case p.Removed:
 		s.State = model.SourceRemoved
-	case entry == nil && !isAllowed:
+	case !listed && !isAllowed:
 		return s, false
-	case stated != "":
+	case listed && stated != "":
 		s.State = stated
 	case ruled.denies():
 		s.State, s.Why = model.SourceRefused, ruled.why
 	case isAllowed:
-		s.publish(p.Export, entry, i.Now)
+		s.publish(p.Export, entry, listed, i.Now)
 	case entry.Absent.IsOut() && p.Synced && p.Export == nil && !entry.Since.After(p.ConfirmMissingBefore):
 		s.State = model.SourceConfirmed // nothing states any more why it is out
 	case entry.Absent.IsOut(): // nothing of it is kept, so there is nothing to decide
 		s.State = entry.Absent
 	case !p.Synced:
-		s.State, s.Why = model.SourceNotRead, p.notReadBecause()
+		s.State, s.Why = model.SourceNotRead, cmp.Or(p.Liveness.Message, fmt.Sprintf("cluster %s was not read since Comity started here", p.ID))
+		if !p.Known {
+			s.Why = fmt.Sprintf("there is no Peer %s", p.ID)
+		}
 		// As far as is known, it is being connected to for the first time since start.
 		s.Starting = p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
 	case p.Export != nil:
@@ -140,11 +125,12 @@ func (i *importing) peerSource(p *PeerView, entry *model.Entry) (source, bool) {
 	return s, true
 }
 
-// publish is the row of an export that is used: which of the last three, by the entry e.
-func (s *source) publish(export *model.Export, e *model.Entry, now time.Time) {
+// publish is the row of an export that is used: which of the last three, by the entry e if it
+// is listed.
+func (s *source) publish(export *model.Export, e model.Entry, listed bool, now time.Time) {
 	s.export = export
 	switch {
-	case e == nil:
+	case !listed:
 		s.State = model.SourceJoined
 	case e.UID != export.UID, e.Absent.IsOut() && now.Sub(e.Since) >= turnover:
 		s.State = model.SourceReplaced
@@ -160,8 +146,8 @@ func (s *source) publish(export *model.Export, e *model.Entry, now time.Time) {
 // earlier row counts: that the ServiceExport is gone. The withdrawal of an earlier export is
 // what a restored store brings back. One that narrowed the scope is none for who found the
 // export where only this cluster reads.
-func (p *PeerView) withdraws(e *model.Entry) (found model.SourceState) {
-	if e == nil || p.Export != nil || !p.Synced {
+func (p *PeerView) withdraws(e model.Entry) (found model.SourceState) {
+	if p.Export != nil || !p.Synced {
 		return ""
 	}
 	for _, w := range p.Withdrawals {
@@ -174,17 +160,6 @@ func (p *PeerView) withdraws(e *model.Entry) (found model.SourceState) {
 		}
 	}
 	return found
-}
-
-// notReadBecause says why p is not read.
-func (p *PeerView) notReadBecause() string {
-	switch {
-	case !p.Known:
-		return fmt.Sprintf("there is no Peer %s", p.ID)
-	case p.Liveness.Message != "":
-		return p.Liveness.Message
-	}
-	return fmt.Sprintf("cluster %s was not read since Comity started here", p.ID)
 }
 
 // OwnEntry is this cluster's own entry in the list of an import.

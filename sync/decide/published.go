@@ -71,12 +71,11 @@ func (e *exporting) unwritable(namespace string) string {
 // It returns how many more slices there are than a record may name.
 func (e *exporting) planRecord() (more int) {
 	export := e.export
-	e.d.Plan.Slices, export.Slices, more = e.sliceCopies(e.sharedPorts())
 	export.Identity = identity(e.Local.Namespace, e.IdentityLabels)
 	record := exchange.Record(export)
 	record.ExportVersion = e.Local.Export.ResourceVersion
 	e.d.Plan.Record = &record
-	return more
+	return e.planSlices(e.sharedPorts())
 }
 
 // keepPublished keeps the record as it is wherever its readers are in scope; with
@@ -142,7 +141,7 @@ func (e *exporting) keepShared() {
 		}
 		shared = model.PortsNamed(names...)
 	}
-	e.d.Plan.Slices, record.Slices, _ = e.sliceCopies(shared)
+	e.planSlices(shared)
 }
 
 // namespacesInScope are the exchange namespaces of the scope and, if that is every
@@ -162,25 +161,22 @@ func (e *exporting) namespacesInScope() []string {
 	return out
 }
 
-// sliceCopies returns the copies to publish of the slices of the Service, with the
-// ports that are shared, the names of these slices, and how many more there are
-// than a record may name.
-func (e *exporting) sliceCopies(shared model.PortSelection) (copies []*discoveryv1.EndpointSlice, names []string, more int) {
+// planSlices plans the copies of the slices of the Service, with the ports that are shared,
+// and has the planned record name them. It returns how many more there are than a record may
+// name.
+func (e *exporting) planSlices(shared model.PortSelection) (more int) {
+	var copies []*discoveryv1.EndpointSlice
 	sources := slices.SortedFunc(slices.Values(e.Local.Slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, source := range sources {
-		slice, ok := exchange.CopySlice(e.Local.Key, source, shared)
-		if !ok {
-			continue
-		}
-		for _, part := range exchange.Cut(e.Local.Key, slice, e.Copies) {
-			if len(names) == exchange.MaxSliceNames {
-				more++
-				continue
-			}
-			copies, names = append(copies, part), append(names, part.Annotations[model.AnnotationSourceSlice])
+		if slice, ok := exchange.CopySlice(e.Local.Key, source, shared); ok {
+			copies = append(copies, exchange.Cut(e.Local.Key, slice, e.Copies)...)
 		}
 	}
-	return copies, names, more
+	e.d.Plan.Slices, e.d.Plan.Record.Slices = copies[:min(len(copies), exchange.MaxSliceNames)], nil
+	for _, part := range e.d.Plan.Slices {
+		e.d.Plan.Record.Slices = append(e.d.Plan.Record.Slices, part.Annotations[model.AnnotationSourceSlice])
+	}
+	return len(copies) - len(e.d.Plan.Slices)
 }
 
 const (

@@ -83,17 +83,11 @@ func Report(v ReportView) ReportDecision {
 }
 
 func (v ReportView) spec(export types.UID, r model.Report) exchangev1alpha1.ImportRecordSpec {
-	r.ExportUID, r.Since, r.Decider = export, v.Now, v.decider(export)
-	return exchange.ImportRecordSpec(v.Key, r)
-}
-
-// decider is the cluster whose export decides the import; empty if none does, or if that
-// export may be one that not every member may know of.
-func (v ReportView) decider(export types.UID) model.ClusterID {
-	if v.Observation.Decider.Scoped && v.Observation.Decider.UID != export {
-		return ""
+	r.ExportUID, r.Since = export, v.Now
+	if decider := v.Observation.Decider; decider.UID == export || !decider.Scoped { // else not every member may know of it
+		r.Decider = decider.Cluster
 	}
-	return v.Observation.Decider.Cluster
+	return exchange.ImportRecordSpec(v.Key, r)
 }
 
 // result is the report on what from exports; false if it is not known yet. First
@@ -238,18 +232,12 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 	if seen.Publication != model.Published && (seen.Publication != model.PublicationFailed || seen.Scope.Empty()) {
 		return nil, false
 	}
-	latest := make(map[model.ClusterID]model.Report, len(reports))
-	for _, report := range reports {
-		if report.ExportUID == uid {
-			latest[report.Cluster] = report
-		}
-	}
 	var out []model.Report
 	for _, m := range members {
 		if m.ID == self || !seen.Scope.Contains(m.ID) {
 			continue
 		}
-		if report, has := latest[m.ID]; has {
+		if report, has := model.Find(reports, func(r model.Report) bool { return r.Cluster == m.ID && r.ExportUID == uid }); has {
 			out = append(out, reportedBy(m, report))
 		} else {
 			out = append(out, notReportedBy(m))

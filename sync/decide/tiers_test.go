@@ -172,8 +172,8 @@ func TestWhereTiersDoNotOrderTheConditionSaysWhy(t *testing.T) {
 		{"hints work", model.Import{}, []string{"z"}, false, byHints, "this cluster has no label continent"},
 		{"no zones", model.Import{}, nil, false, byReadiness, "no Node of this cluster has a zone"},
 		{"a selector", model.Import{}, []string{"z"}, true, byReadiness, "selects Pods of this cluster"},
-		{"headless", model.Import{ServiceImportSpec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless}}, []string{"z"}, false, unordered, "headless"},
-		{"Local", model.Import{ServiceImportSpec: mcsv1beta1.ServiceImportSpec{InternalTrafficPolicy: &local}}, []string{"z"}, false, unordered, "internalTrafficPolicy is Local"},
+		{"headless", model.Import{ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.Headless}}, []string{"z"}, false, unordered, "headless"},
+		{"Local", model.Import{ServiceProperties: model.ServiceProperties{InternalTrafficPolicy: &local}}, []string{"z"}, false, unordered, "internalTrafficPolicy is Local"},
 	} {
 		v := ImportView{Self: "a", LocalCluster: model.LocalCluster{Zones: c.zones}, ClusterLabels: map[string]string{"region": "eu"}}
 		means, limit := v.means(tiersFrom(t, "region=@SameAsImporter@; continent=@SameAsImporter@; *"), &c.desired, c.maintained)

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -27,8 +30,10 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 		ExportUID:         export.UID,
 		ExportedAt:        metav1.NewTime(export.CreatedAt),
 		ServiceProperties: exchangev1alpha1.ServiceProperties(export.ServiceProperties),
-		Targets:           recordTargets(export.Targets),
 		Slices:            export.Slices,
+	}
+	for _, t := range export.Targets {
+		out.Targets = append(out.Targets, exchangev1alpha1.Target(t))
 	}
 	if export.Identity != nil {
 		out.Namespace = &exchangev1alpha1.NamespaceRecordSpec{Labels: export.Identity}
@@ -44,14 +49,6 @@ func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdr
 		ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP}, // which the schema requires
 		Withdrawn:         true, Suspended: says.Suspended, Narrowed: says.Narrowed, WithdrawnAt: at,
 	}
-}
-
-func recordTargets(targets []model.Target) []exchangev1alpha1.Target {
-	var out []exchangev1alpha1.Target
-	for _, t := range targets {
-		out = append(out, exchangev1alpha1.Target(t))
-	}
-	return out
 }
 
 // CheckRecord says what is wrong with record, which was read from cluster; nil if it
@@ -88,13 +85,18 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 	}
 	properties.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
 	properties.Labels, properties.Annotations = model.Unreserved(spec.Labels), model.Unreserved(spec.Annotations)
+	var targets []model.Target
+	for _, t := range spec.Targets {
+		t.Protocol = cmp.Or(t.Protocol, corev1.ProtocolTCP)
+		targets = append(targets, model.Target(t))
+	}
 	return model.Export{
 		SourceExport: model.SourceExport{
 			Cluster: cluster, UID: spec.ExportUID, CreatedAt: age(spec.ExportedAt.Time), Scoped: record.Namespace != model.ExchangeNamespace(cluster),
 		},
 		ServiceProperties: properties,
 		Key:               types.NamespacedName{Namespace: spec.Service.Namespace, Name: spec.Service.Name},
-		Targets:           targets(spec.Targets), Identity: identity(spec.Namespace), Slices: spec.Slices,
+		Targets:           targets, Identity: identity(spec.Namespace), Slices: spec.Slices,
 	}, nil
 }
 
@@ -144,15 +146,6 @@ func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) *mo
 		return nil
 	}
 	return &model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: problem.field}
-}
-
-func targets(in []exchangev1alpha1.Target) []model.Target {
-	var out []model.Target
-	for _, t := range in {
-		t.Protocol = cmp.Or(t.Protocol, corev1.ProtocolTCP)
-		out = append(out, model.Target(t))
-	}
-	return out
 }
 
 var (
@@ -241,3 +234,89 @@ func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.Names
 	}
 	return record.Spec.Labels, nil
 }
+
+// LocalExport returns the export of cluster self that results from export and its
+// Service, nil if there is none, with the ports that export selects. The error is a
+// *model.NotExportableError, or that of Ports.
+func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
+	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
+	if refused := model.CheckExportable(key, service); refused != nil {
+		return model.Export{}, refused
+	}
+	ports, _, err := Ports(export, service)
+	if err != nil {
+		return model.Export{}, err
+	}
+	spec := &service.Spec
+	out := model.Export{
+		SourceExport: model.SourceExport{Cluster: self, UID: export.UID, CreatedAt: age(export.CreationTimestamp.Time)},
+		Key:          key,
+		ServiceProperties: model.ServiceProperties{
+			Type: mcsv1beta1.ClusterSetIP, Ports: ports.Exported(service), IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity,
+			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
+			Labels: model.Unreserved(export.Spec.ExportedLabels), Annotations: model.Unreserved(export.Spec.ExportedAnnotations),
+		},
+	}
+	// A value that is too long stays invalid when it is shortened.
+	out.Tiers = model.OneLine(export.Annotations[model.AnnotationTiers], model.MaxTiersBytes+len("…"))
+	if spec.ClusterIP == corev1.ClusterIPNone {
+		out.Type = mcsv1beta1.Headless
+	}
+	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		out.SessionAffinityConfig = spec.SessionAffinityConfig
+	}
+	return out, nil
+}
+
+// Ports are those of service that export shares (model.AnnotationExportPorts). It
+// fails if the annotation cannot be read, or names no port that the Service has: then
+// nothing may be exported, because what is not named is never shared. missing says
+// which of the names no port has.
+func Ports(export *mcsv1beta1.ServiceExport, service *corev1.Service) (selection model.PortSelection, missing string, err error) {
+	const consequence = "; it is exported nowhere until that is corrected"
+	if selection, err = model.PortsOfExport(export); err != nil {
+		return model.PortSelection{}, "", fmt.Errorf("%w"+consequence, err)
+	}
+	missing = selection.Missing(types.NamespacedName{Namespace: export.Namespace, Name: export.Name}, service)
+	if missing != "" && len(selection.Of(service)) == 0 {
+		return model.PortSelection{}, "", errors.New(missing + consequence)
+	}
+	return selection, missing, nil
+}
+
+// AddSelector adds the selector of service and the targets of those ports that export
+// shares. Importers that maintain selectors need them. It adds nothing if service has no
+// selector.
+func AddSelector(export *model.Export, service *corev1.Service) {
+	if len(service.Spec.Selector) == 0 {
+		return
+	}
+	export.Selector = service.Spec.Selector
+	for _, port := range service.Spec.Ports {
+		if slices.ContainsFunc(export.Ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == port.Name }) {
+			export.Targets = append(export.Targets, model.Target{ // with the API's defaults
+				Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), TargetPort: cmp.Or(port.TargetPort, intstr.FromInt32(port.Port)),
+			})
+		}
+	}
+}
+
+// NamespaceProblem says why self cannot publish in the exchange namespace called
+// name, nil if it does not exist; "" if it can. The agent may not create it:
+// kubectl comity join does, together with its Roles.
+func NamespaceProblem(self model.ClusterID, name string, namespace *corev1.Namespace) string {
+	switch {
+	case namespace == nil:
+		return fmt.Sprintf("exchange namespace %s does not exist; run kubectl comity join", name)
+	case namespace.DeletionTimestamp != nil:
+		return fmt.Sprintf("exchange namespace %s is being deleted; run kubectl comity join once it is gone", name)
+	case namespace.Labels[model.LabelExchangeFrom] != string(self):
+		return fmt.Sprintf("namespace %s, label %s: is %q; expected %q; run kubectl comity join, or remove the namespace",
+			name, model.LabelExchangeFrom, namespace.Labels[model.LabelExchangeFrom], self)
+	}
+	return ""
+}
+
+// ReservedNamespace reports whether nothing is imported into the namespace,
+// whatever a peer publishes: it is one of Kubernetes' own.
+func ReservedNamespace(name string) bool { return strings.HasPrefix(name, "kube-") }

@@ -28,8 +28,8 @@ const labelHeadless = "service.kubernetes.io/headless"
 // controllers read. It is false for a slice of host names, which KEP-1645 does not
 // export, and for one without a port that is shared.
 func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shared model.PortSelection) (*discoveryv1.EndpointSlice, bool) {
-	ports, ok := sharedPorts(source, shared)
-	if !ok || !hasIPs(source) {
+	source, ok := ShareSlice(source, shared)
+	if !ok {
 		return nil, false
 	}
 	labels := map[string]string{
@@ -48,7 +48,7 @@ func CopySlice(key types.NamespacedName, source *discoveryv1.EndpointSlice, shar
 		},
 		AddressType: source.AddressType,
 		Endpoints:   Portable(source.Endpoints),
-		Ports:       ports,
+		Ports:       source.Ports,
 	}, true
 }
 
@@ -57,32 +57,17 @@ func hasIPs(slice *discoveryv1.EndpointSlice) bool {
 	return slice.AddressType == discoveryv1.AddressTypeIPv4 || slice.AddressType == discoveryv1.AddressTypeIPv6
 }
 
-// sharedPorts are the ports of a slice that are shared. It is false if a selection
-// leaves none: to a reader, the addresses of a slice without ports are part of the
-// export all the same.
-func sharedPorts(source *discoveryv1.EndpointSlice, shared model.PortSelection) ([]discoveryv1.EndpointPort, bool) {
-	if shared.All() {
-		return source.Ports, true
-	}
-	ports := model.Without(source.Ports, func(p discoveryv1.EndpointPort) bool {
-		return !shared.Contains(ptr.Deref(p.Name, ""))
-	})
-	return ports, len(ports) > 0
-}
-
 // ShareSlice is source as this cluster itself imports it, with the ports that the export
-// shares. It is false where CopySlice is. The slice is not changed.
+// shares. It is false where CopySlice is, also if a selection leaves no port: to a reader,
+// the addresses of a slice without ports are part of the export all the same. The slice is
+// not changed.
 func ShareSlice(source *discoveryv1.EndpointSlice, shared model.PortSelection) (*discoveryv1.EndpointSlice, bool) {
-	ports, ok := sharedPorts(source, shared)
-	if !ok || !hasIPs(source) {
-		return nil, false
-	}
 	if shared.All() {
-		return source, true
+		return source, hasIPs(source)
 	}
 	out := *source
-	out.Ports = ports
-	return &out, true
+	out.Ports = model.Without(source.Ports, func(p discoveryv1.EndpointPort) bool { return !shared.Contains(ptr.Deref(p.Name, "")) })
+	return &out, hasIPs(source) && len(out.Ports) > 0
 }
 
 // Portable are endpoints with what means something in other clusters: hostnames, zones and

@@ -105,21 +105,16 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 			found = append(found, finding{p.reason, []disagreement{d}})
 		}
 	}
-	if d, is := familiesDisagree(alone, resolved); is {
-		found = append(found, finding{mcsv1beta1.ServiceExportReasonIPFamilyConflict, []disagreement{d}})
-	}
-	return render(found)
-}
-
-// familiesDisagree reports whether a constituent lacks one of the import's IP
-// families, so that it gets no traffic of that family. A constituent with more
-// families than the import is no conflict. One with unknown families is ignored.
-func familiesDisagree(alone []*model.Import, resolved *model.Import) (disagreement, bool) {
+	// A constituent that lacks one of the import's IP families gets no traffic of that family.
+	// One with more families than the import is no conflict. One with unknown families is ignored.
 	misses := func(i *model.Import) bool {
 		return len(i.IPFamilies) > 0 &&
 			slices.ContainsFunc(resolved.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(i.IPFamilies, f) })
 	}
-	return compare("IP families", alone, showFamilies), slices.ContainsFunc(alone, misses)
+	if slices.ContainsFunc(alone, misses) {
+		found = append(found, finding{mcsv1beta1.ServiceExportReasonIPFamilyConflict, []disagreement{compare("IP families", alone, showFamilies)}})
+	}
+	return render(found)
 }
 
 // usedNote says why the value of the first export is used. An older one is behind it
@@ -293,20 +288,14 @@ func (d disagreement) write(limit detail) string {
 			parts = append(parts, fmt.Sprintf("further values: %d", len(d.values)-i))
 			break
 		}
-		part := model.Bound(v.text, limit.bytes) + " in " + clusterList(v.clusters, limit.clusters)
+		part := model.Bound(v.text, limit.bytes) + " in " + model.Join(v.clusters[:min(limit.clusters, len(v.clusters))], ", ")
+		if more := len(v.clusters) - limit.clusters; more > 0 {
+			part += fmt.Sprintf(" and %d more", more)
+		}
 		if v.text == d.used {
 			part += " (" + d.note + ")"
 		}
 		parts = append(parts, part)
 	}
 	return d.title + ": " + strings.Join(parts, "; ") + "."
-}
-
-// clusterList is "a, b", or "a, b and 98 more".
-func clusterList(ids []model.ClusterID, most int) string {
-	list := model.Join(ids[:min(most, len(ids))], ", ")
-	if len(ids) > most {
-		list += fmt.Sprintf(" and %d more", len(ids)-most)
-	}
-	return list
 }

@@ -47,15 +47,9 @@ func firstOfEach[T any, K comparable](list []T, key func(T) K) []T {
 // protocol and number. Only on these may the constituent receive traffic. A
 // different appProtocol is allowed: it is a hint.
 func StrictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
-	var strict []mcsv1beta1.ServicePort
-	for _, p := range declared {
-		if slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool {
-			return r.Name == p.Name && endpointOf(r) == endpointOf(p)
-		}) {
-			strict = append(strict, p)
-		}
-	}
-	return strict
+	return model.Without(declared, func(p mcsv1beta1.ServicePort) bool {
+		return !slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool { return r.Name == p.Name && endpointOf(r) == endpointOf(p) })
+	})
 }
 
 // portsDisagree returns one disagreement for each port name whose definition is not
@@ -134,27 +128,14 @@ func resolve(ordered []model.Export) *model.Import {
 		declared = append(declared, e.Ports...)
 	}
 	oldest := ordered[0]
-	resolved := &model.Import{
-		Key: oldest.Key,
-		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
-			Type: oldest.Type, Ports: UnionOfPorts(declared), IPFamilies: firstFamilies(ordered),
-		},
-		Labels:      oldest.Labels,
-		Annotations: oldest.Annotations,
-		// KEP-1645 does not define these, so it has no conflict reason for them; that of tiers
-		// is in KEP-5939.
-		// The value of the oldest export is used, too.
-		Tiers:    oldest.Tiers,
-		Selector: oldest.Selector,
-		Targets:  oldest.Targets,
-	}
+	// KEP-1645 does not define tiers, selector and targets, so it has no conflict reason for them;
+	// that of tiers is in KEP-5939. The value of the oldest export is used, too.
+	resolved := &model.Import{Key: oldest.Key, ServiceProperties: oldest.ServiceProperties, Targets: oldest.Targets}
+	resolved.Ports, resolved.IPFamilies = UnionOfPorts(declared), firstFamilies(ordered)
 	// kube-proxy does not serve headless Services, so their import has none of the
 	// properties that configure it.
-	if resolved.Type != mcsv1beta1.Headless {
-		resolved.SessionAffinity = oldest.SessionAffinity
-		resolved.SessionAffinityConfig = oldest.SessionAffinityConfig
-		resolved.InternalTrafficPolicy = oldest.InternalTrafficPolicy
-		resolved.TrafficDistribution = oldest.TrafficDistribution
+	if resolved.Type == mcsv1beta1.Headless {
+		resolved.SessionAffinity, resolved.SessionAffinityConfig, resolved.InternalTrafficPolicy, resolved.TrafficDistribution = "", nil, nil, nil
 	}
 	for _, e := range ordered {
 		resolved.Constituents = append(resolved.Constituents, model.Constituent{

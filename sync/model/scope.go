@@ -146,10 +146,13 @@ func (s Scope) Intersect(other Scope) Scope {
 	return Scope{clusters: slices.DeleteFunc(s.Clusters(), func(id ClusterID) bool { return !other.Contains(id) })}
 }
 
-// String is "every cluster", or the ids joined by commas.
+// String is "every cluster", "none", or the ids joined by commas.
 func (s Scope) String() string {
-	if s.all {
+	switch {
+	case s.all:
 		return "every cluster"
+	case s.Empty():
+		return "none"
 	}
 	return Join(s.clusters, ",")
 }
@@ -177,7 +180,7 @@ func EffectiveScope(key types.NamespacedName, export metav1.Object, namespace *c
 	}
 	both := scope.Intersect(selected)
 	if both.Empty() {
-		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both", key, AnnotationExportToSelector, text, orNone(selected), AnnotationExportTo, scope)
+		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both", key, AnnotationExportToSelector, text, selected, AnnotationExportTo, scope)
 	}
 	return both, nil
 }
@@ -205,11 +208,4 @@ func ListedScope(key types.NamespacedName, export metav1.Object, namespace *core
 			exportName, scope, AnnotationExportTo, limit)
 	}
 	return both, nil
-}
-
-func orNone(scope Scope) string {
-	if scope.Empty() {
-		return "none"
-	}
-	return scope.String()
 }

@@ -85,12 +85,23 @@ func (a Action) String() string {
 		a.Object.GetNamespace(), a.Object.GetName())
 }
 
-// afterAll marks actions that are made only if none before them was refused.
-func afterAll(actions []Action) []Action {
+// each changes all of the actions, and returns them.
+func each(actions []Action, change func(*Action)) []Action {
 	for i := range actions {
-		actions[i].AfterAll = true
+		change(&actions[i])
 	}
 	return actions
+}
+
+// afterAll marks actions that are made only if none before them was refused.
+func afterAll(actions []Action) []Action {
+	return each(actions, func(a *Action) { a.AfterAll = true })
+}
+
+// asRead makes actions depend on the version of the object that was read: what they write
+// follows from the list that it has, and from what stands, and a newer one may have others.
+func asRead(current metav1.Object, actions []Action) []Action {
+	return each(actions, func(a *Action) { a.ResourceVersion = current.GetResourceVersion() })
 }
 
 // changes are the outstanding writes to objects of one kind, in the order in
@@ -108,7 +119,7 @@ func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mer
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}
-	sameMeta := metaIsAsDesired(current, desired)
+	sameMeta := covers(current.GetLabels(), desired.GetLabels()) && covers(current.GetAnnotations(), desired.GetAnnotations())
 	if hasAll && sameMeta && strip == nil {
 		return nil
 	}
@@ -119,15 +130,6 @@ func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mer
 		a.Read = slice
 	}
 	return []Action{a}
-}
-
-// asRead makes actions depend on the version of the object that was read: what they write
-// follows from the list that it has, and from what stands, and a newer one may have others.
-func asRead(current metav1.Object, actions []Action) []Action {
-	for i := range actions {
-		actions[i].ResourceVersion = current.GetResourceVersion()
-	}
-	return actions
 }
 
 // adopt applies desired with the annotation model.AnnotationAdopting, which

@@ -130,12 +130,7 @@ func sign[T metav1.Object](obj T, names []string) T {
 	return obj
 }
 
-// metaIsAsDesired reports whether current has all desired labels and
-// annotations, the digest among them.
-func metaIsAsDesired(current, desired metav1.Object) bool {
-	return covers(current.GetLabels(), desired.GetLabels()) && covers(current.GetAnnotations(), desired.GetAnnotations())
-}
-
+// covers reports whether current has all desired labels, or annotations, the digest among them.
 func covers(current, desired map[string]string) bool {
 	for key, value := range desired {
 		if found, has := current[key]; !has || found != value {

@@ -110,11 +110,11 @@ func Import(in ImportInput) ImportPlan {
 	if p.dropsSelector() {
 		// Kubernetes empties its slices of the selector when the selector
 		// changes, so Comity's slices are created before.
-		for i := range slices.apply {
-			if slices.apply[i].Source == p.Self {
-				slices.apply[i].Source = ""
+		each(slices.apply, func(a *Action) {
+			if a.Source == p.Self {
+				a.Source = ""
 			}
-		}
+		})
 		plan.Actions = append(slices.apply, service...)
 	} else {
 		plan.Actions = append(service, slices.apply...)
@@ -208,7 +208,9 @@ type importer struct {
 
 func newImporter(in ImportInput) *importer {
 	p := &importer{ImportInput: in, unsynced: sets.New(in.Unsynced...), takesOver: in.Takeover && in.Desired != nil}
-	p.kept, p.own = p.hasKept(), p.ownImport()
+	p.kept = slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced.Has(e.Cluster) }) ||
+		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced.Has(p.adoptedFrom(s)) })
+	p.own = p.ownImport()
 	if own := p.ownServices(); len(own) > 0 {
 		p.existing = own[0]
 	}
@@ -236,12 +238,6 @@ func (p *importer) resolveFamilies() {
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, existing)
 	}
 	p.unsupported = p.families != nil && len(p.families) == 0
-}
-
-// hasKept reports whether an export of which what exists is kept is part of the import.
-func (p *importer) hasKept() bool {
-	return slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced.Has(e.Cluster) }) ||
-		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced.Has(p.adoptedFrom(s)) })
 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
@@ -274,8 +270,7 @@ func (p *importer) remove() ImportPlan {
 		plan.Actions = append(plan.Actions, remove(p.own, importKind)...)
 	}
 	slices := p.slices()
-	plan.Actions = append(plan.Actions, slices.apply...)
-	plan.Actions = append(plan.Actions, slices.remove...)
+	plan.Actions = append(append(plan.Actions, slices.apply...), slices.remove...)
 	plan.Unready = p.unready
 	if p.existing != nil && !stays {
 		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)

@@ -78,7 +78,12 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 	hasOwn := own != nil && model.IsManaged(own)
 	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && ofImport(s, key, own) })
 	if hasOwn {
-		out.ServiceImportSpec, out.Labels, out.Annotations = own.Spec, model.Unreserved(own.Labels), model.Unreserved(own.Annotations)
+		s := &own.Spec
+		out.ServiceProperties = model.ServiceProperties{
+			Type: s.Type, Ports: s.Ports, IPFamilies: s.IPFamilies, SessionAffinity: s.SessionAffinity, SessionAffinityConfig: s.SessionAffinityConfig,
+			InternalTrafficPolicy: s.InternalTrafficPolicy, TrafficDistribution: s.TrafficDistribution,
+			Labels: model.Unreserved(own.Labels), Annotations: model.Unreserved(own.Annotations), Tiers: out.Tiers,
+		}
 	}
 	if at >= 0 {
 		standingService(out, current.Services[at])
@@ -202,18 +207,6 @@ func (p *importer) keptPorts(s *discoveryv1.EndpointSlice) ([]discoveryv1.Endpoi
 	return ports, renamed
 }
 
-// keepSlices adds to the desired slices the existing slices that stay as they are: those of the
-// clusters that were not read or are held, and those that their publisher lost. From
-// them go only the addresses that are not accepted any more; their ports keep to the
-// names of those of the derived Service.
-func (p *importer) keepSlices() {
-	for _, s := range p.Current.Slices {
-		if p.owns(s) && (p.unsynced.Has(clusterOf(s)) || slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s)) && p.isCarried(s)) {
-			p.desiredSlices[s.Name] = p.keptForm(s)
-		}
-	}
-}
-
 // isCarried reports whether the import would contain a derived slice if its source
 // were not lost: one of a family or of ports that the import has not would be held
 // for ever.
@@ -233,8 +226,9 @@ func (p *importer) isCarried(s *discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// keptForm is s itself, or what it is to become: with the conditions that its cluster
-// published, and without the addresses that are not accepted.
+// keptForm is what becomes of a slice that is kept: s itself, or s with the conditions that its
+// cluster published, without the addresses that are not accepted any more, and with the names
+// that its ports have now in the derived Service.
 func (p *importer) keptForm(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	endpoints, changed := s.Endpoints, false
 	if _, directed := s.Annotations[model.AnnotationPublished]; directed {

@@ -60,7 +60,9 @@ func (p *importer) surplusServices() []Action {
 // adoptsService reports whether s is a Service of the Sveltos pipeline that is to
 // be adopted. One that would have to be replaced stays foreign.
 func (p *importer) adoptsService(s *corev1.Service) bool {
-	return p.takesOver && !model.IsManaged(s) && isSveltosService(s, p.Key) && !p.mustReplace(s)
+	isPipelines := s.Name == model.DerivedName(p.Key.Name) && s.Labels[model.LabelServiceName] == p.Key.Name &&
+		s.Labels[model.LabelServiceImported] == "true" && s.Labels[labelManagedBy] == sveltos
+	return p.takesOver && !model.IsManaged(s) && isPipelines && !p.mustReplace(s)
 }
 
 // mustReplace reports whether s cannot be changed into the derived Service:
@@ -183,7 +185,14 @@ func (p *importer) desiredService() *corev1.Service {
 		// for the selector, and DNS reads the cluster from this label.
 		s.Labels[model.LabelSourceCluster] = string(p.Self)
 	}
-	return sign(s, append(appliedNames(&s.Spec, assigned...), servicePortNames(s.Spec.Ports)...))
+	names := appliedNames(&s.Spec, assigned...)
+	for _, port := range s.Spec.Ports {
+		names = append(names, fmt.Sprintf("port %d/%s", port.Port, port.Protocol))
+		if port.AppProtocol != nil {
+			names = append(names, fmt.Sprintf("appProtocol of %d/%s", port.Port, port.Protocol))
+		}
+	}
+	return sign(s, names)
 }
 
 // maintains reports whether the derived Service selects pods of this cluster.

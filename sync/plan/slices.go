@@ -30,7 +30,11 @@ func (p *importer) slices() changes {
 		p.currentSlices[s.Name] = s
 	}
 	p.desiredSlices = map[string]*discoveryv1.EndpointSlice{}
-	p.keepSlices()
+	for _, s := range p.Current.Slices { // those of clusters that were not read or are held, and those that their publisher lost
+		if p.owns(s) && (p.unsynced.Has(clusterOf(s)) || slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s)) && p.isCarried(s)) {
+			p.desiredSlices[s.Name] = p.keptForm(s)
+		}
+	}
 	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
@@ -62,10 +66,7 @@ func (p *importer) slices() changes {
 
 // from marks actions as those on slices of one source cluster.
 func from(source model.ClusterID, actions []Action) []Action {
-	for i := range actions {
-		actions[i].Source = source
-	}
-	return actions
+	return each(actions, func(a *Action) { a.Source = source })
 }
 
 // changeable is the desired slice called name, as a copy if it is an existing one, which may be
@@ -230,7 +231,14 @@ func (p *importer) wantedSlices(c model.Constituent) []*discoveryv1.EndpointSlic
 		if !p.carries(source.AddressType) {
 			continue
 		}
-		ports := strictPorts(source.Ports, allowed)
+		ports := []discoveryv1.EndpointPort{}
+		for _, port := range source.Ports {
+			id := idOf(port)
+			if name, is := allowed[id]; is { // with what the API server would default, so that the defaults do not differ from what is desired
+				port.Name, port.Protocol = &name, &id.protocol
+				ports = append(ports, port)
+			}
+		}
 		if len(source.Ports) > 0 && len(ports) == 0 {
 			continue
 		}
@@ -274,21 +282,6 @@ func (p *importer) allowedPorts(c model.Constituent) map[portID]string {
 		allowed[portID{port.Name, port.Protocol}] = proxyName(port, p.ports)
 	}
 	return allowed
-}
-
-// strictPorts returns the allowed ports with their names in the derived Service.
-// It sets the fields that the API server would default, so that the defaults do
-// not differ from what is desired.
-func strictPorts(source []discoveryv1.EndpointPort, allowed map[portID]string) []discoveryv1.EndpointPort {
-	kept := []discoveryv1.EndpointPort{}
-	for _, port := range source {
-		id := idOf(port)
-		if name, is := allowed[id]; is {
-			port.Name, port.Protocol = &name, &id.protocol
-			kept = append(kept, port)
-		}
-	}
-	return kept
 }
 
 // mirror is the derived slice without its name. It has the hostnames, zones and

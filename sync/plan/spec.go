@@ -5,7 +5,6 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -110,22 +109,14 @@ func compareService(current, desired *corev1.ServiceSpec) (hasAll bool, strip ma
 	return hasAll, strip
 }
 
-// servicePortNames are the names of ports for the digest.
-func servicePortNames(ports []corev1.ServicePort) (names []string) {
-	for _, port := range ports {
-		names = append(names, fmt.Sprintf("port %d/%s", port.Port, port.Protocol))
-		if port.AppProtocol != nil {
-			names = append(names, fmt.Sprintf("appProtocol of %d/%s", port.Port, port.Protocol))
-		}
-	}
-	return names
-}
-
 // importSpec is that of the ServiceImport. Its ports are required: without any it is an
 // empty list.
 func (p *importer) importSpec() mcsv1beta1.ServiceImportSpec {
-	spec := p.Desired.ServiceImportSpec
-	spec.Type, spec.Ports, spec.IPs, spec.IPFamilies = p.importType(), append([]mcsv1beta1.ServicePort{}, p.ports...), p.importIPs(), nil
+	spec := mcsv1beta1.ServiceImportSpec{
+		Type: p.importType(), Ports: append([]mcsv1beta1.ServicePort{}, p.ports...), IPs: p.importIPs(),
+		SessionAffinity: p.Desired.SessionAffinity, SessionAffinityConfig: p.Desired.SessionAffinityConfig,
+		InternalTrafficPolicy: p.Desired.InternalTrafficPolicy, TrafficDistribution: p.Desired.TrafficDistribution,
+	}
 	if p.existing != nil {
 		spec.IPFamilies = slices.Clone(p.existing.Spec.IPFamilies)
 	}

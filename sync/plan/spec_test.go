@@ -63,7 +63,7 @@ func changesOf[S any](desired *S, compare func(current, desired *S) (bool, map[s
 func TestEveryFieldOfTheAPI(t *testing.T) {
 	const applied, stripped, left, both = "applied", "stripped", "left", "applied and stripped"
 	p := &importer{
-		ImportInput: ImportInput{Desired: &model.Import{ServiceImportSpec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP}}}, existing: &corev1.Service{},
+		ImportInput: ImportInput{Desired: &model.Import{ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP}}}, existing: &corev1.Service{},
 		families: []corev1.IPFamily{"IPv4"}, ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}},
 	}
 	service := p.serviceSpec()

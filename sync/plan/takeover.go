@@ -6,7 +6,6 @@ package plan
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,11 +22,6 @@ const (
 	sveltos       = "sveltos" // the value of the managed-by labels
 	sveltosDomain = "projectsveltos.io"
 )
-
-// isSveltosService reports whether s is the pipeline's derived Service of key.
-func isSveltosService(s *corev1.Service, key types.NamespacedName) bool {
-	return s.Name == model.DerivedName(key.Name) && s.Labels[model.LabelServiceName] == key.Name && s.Labels[model.LabelServiceImported] == "true" && s.Labels[labelManagedBy] == sveltos
-}
 
 // AdoptableFrom is the source cluster of a slice of key that the Sveltos pipeline created;
 // empty for any other slice. The pipeline's slices carry the cluster only in their name.
@@ -56,12 +50,10 @@ func releaseFromSveltos(obj metav1.Object) map[string]any {
 	if labels := withoutSveltosKeys(obj.GetLabels()); len(labels) > 0 {
 		metadata["labels"] = labels
 	}
-	var owners []metav1.OwnerReference
-	for _, owner := range obj.GetOwnerReferences() {
-		if group, _, _ := strings.Cut(owner.APIVersion, "/"); !inSveltosDomain(group) {
-			owners = append(owners, owner)
-		}
-	}
+	owners := model.Without(obj.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		group, _, _ := strings.Cut(o.APIVersion, "/")
+		return inSveltosDomain(group)
+	})
 	if len(owners) < len(obj.GetOwnerReferences()) {
 		metadata["ownerReferences"] = owners
 	}

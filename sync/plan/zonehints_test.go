@@ -12,7 +12,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -59,7 +58,7 @@ func TestZoneHints(t *testing.T) {
 		{"tiers: those of another tier do not count as a zone's own", inTiers, near, map[model.ClusterID]string{"c": "z1"}, "a", text("z2"), []string{"z1", "z2"}},
 	} {
 		served := func(id model.ClusterID) sets.Set[string] { return sets.New(c.served[id]) }
-		r := newHintRule(&model.Import{ServiceImportSpec: mcsv1beta1.ServiceImportSpec{TrafficDistribution: c.distribution}}, c.traffic, zones, served)
+		r := newHintRule(&model.Import{ServiceProperties: model.ServiceProperties{TrafficDistribution: c.distribution}}, c.traffic, zones, served)
 		if diff := cmp.Diff(c.want, zonesOf(r.hints(c.cluster, c.zone))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}

@@ -99,7 +99,7 @@ func importing(ctx context.Context) *world {
 	w.input.LocalCluster.Families = []corev1.IPFamily{corev1.IPv4Protocol}
 	w.input.Desired = &model.Import{
 		Key: w.input.Key,
-		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
+		ServiceProperties: model.ServiceProperties{
 			Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: "None",
 		},
 		Constituents: []model.Constituent{{SourceExport: model.SourceExport{Cluster: "b"}, Ports: ports, Declared: ports}},

@@ -61,7 +61,7 @@ func importing() *cluster {
 	c.LocalCluster.Families = []corev1.IPFamily{"IPv4", "IPv6"}
 	c.Desired = &model.Import{
 		Key: c.Key,
-		ServiceImportSpec: mcsv1beta1.ServiceImportSpec{
+		ServiceProperties: model.ServiceProperties{
 			Type: mcsv1beta1.ClusterSetIP, Ports: ports, IPFamilies: []corev1.IPFamily{"IPv4"}, SessionAffinity: "None",
 		},
 		Constituents: []model.Constituent{{SourceExport: model.SourceExport{Cluster: "b"}, Ports: ports, Declared: ports}},
