@@ -49,23 +49,28 @@ type exportRow struct {
 
 // table is the export table for one decision.
 func (e *exporting) table() []exportRow {
+	when := func(applies bool, detail string) func() (string, bool) {
+		return func() (string, bool) { return detail, applies }
+	}
+	service, verdict, invalid := e.Local.Service, e.Local.Verdict, fmt.Sprint(e.invalid)
+	_, isRefused := errors.AsType[*model.NotExportableError](e.invalid)
+	undefined := fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, e.Live.Undefined)
+	unevaluated := "policies could not be evaluated, so what is published stays as it is: " + verdict.Problem
 	return []exportRow{
-		{model.ExportDuplicate, model.PublicationFailed, e.isDuplicate, e.changeNothing},
+		{model.ExportDuplicate, model.PublicationFailed, when(e.Duplicate != "", e.Duplicate), e.changeNothing},
 		{model.ExportUnknown, model.PublicationPending, e.isUnknown, e.wait},
-		{model.ExportUndefined, model.PublicationPending, e.isUndefined, e.wait},
+		{model.ExportUndefined, model.PublicationPending, when(e.isGone() && e.Live.Undefined != "", undefined), e.wait},
 		{model.ExportLost, model.PublicationPending, e.isLost, e.markLost},
-		{model.ExportEnded, model.PublicationNone, e.isEnded, e.withdraw},
-		{model.ExportNoService, model.PublicationNone, e.hasNoService, e.withdraw},
-		{model.ExportNotExportable, model.PublicationNone, e.isNotExportable, e.withdraw},
+		{model.ExportEnded, model.PublicationNone, when(e.Local.Export == nil, ""), e.withdraw},
+		{model.ExportNoService, model.PublicationNone, when(service == nil || service.DeletionTimestamp != nil, invalid), e.withdraw},
+		{model.ExportNotExportable, model.PublicationNone, when(isRefused, invalid), e.withdraw},
 		{model.ExportInvalid, model.PublicationWithheld, e.isInvalid, e.withdrawFromKnown},
 		{model.ExportInGrace, model.Published, e.isInGrace, e.publishInGrace},
-		{model.ExportDenied, model.PublicationWithheld, e.isDenied, e.withdraw},
-		{model.ExportNotEvaluated, model.PublicationPending, e.isNotEvaluated, e.keepUnevaluated},
-		{model.ExportPublished, model.Published, func() (string, bool) { return "", true }, e.publish},
+		{model.ExportDenied, model.PublicationWithheld, when(verdict.Outcome == decision.Denied, joinViolations(verdict.Violations, "; ")), e.withdraw},
+		{model.ExportNotEvaluated, model.PublicationPending, when(verdict.Outcome != decision.Allowed, unevaluated), e.keepUnevaluated},
+		{model.ExportPublished, model.Published, when(true, ""), e.publish},
 	}
 }
-
-func (e *exporting) isDuplicate() (string, bool) { return e.Duplicate, e.Duplicate != "" }
 
 func (e *exporting) isUnknown() (string, bool) {
 	var problem string
@@ -97,10 +102,6 @@ func (e *exporting) losesSlice() bool {
 // isGone reports whether something is to be withdrawn because there is no ServiceExport.
 func (e *exporting) isGone() bool { return e.Local.Export == nil && len(e.stated()) > 0 }
 
-func (e *exporting) isUndefined() (string, bool) {
-	return fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, e.Live.Undefined), e.isGone() && e.Live.Undefined != ""
-}
-
 // isLost reports whether nobody deleted the ServiceExport, and no administrator confirmed
 // that it is gone.
 func (e *exporting) isLost() (string, bool) {
@@ -119,17 +120,6 @@ func (e *exporting) isLost() (string, bool) {
 	}
 	return fmt.Sprintf("ServiceExport %s was not found, nobody deleted it, and what is published of it stays: %s; "+
 		"create it again, or run kubectl comity confirm lost %s if it is to end", e.Local.Key, why, e.Local.Key), e.isGone() && why != ""
-}
-
-func (e *exporting) isEnded() (string, bool) { return "", e.Local.Export == nil }
-
-func (e *exporting) hasNoService() (string, bool) {
-	return fmt.Sprint(e.invalid), e.Local.Service == nil || e.Local.Service.DeletionTimestamp != nil
-}
-
-func (e *exporting) isNotExportable() (string, bool) {
-	_, is := errors.AsType[*model.NotExportableError](e.invalid)
-	return fmt.Sprint(e.invalid), is
 }
 
 func (e *exporting) isInvalid() (string, bool) {
@@ -163,14 +153,6 @@ func (e *exporting) isInGrace() (string, bool) {
 	var in bool
 	e.grace, in = graceOf(e.Local, e.Records, e.Now)
 	return "", in
-}
-
-func (e *exporting) isDenied() (string, bool) {
-	return joinViolations(e.Local.Verdict.Violations, "; "), e.Local.Verdict.Outcome == decision.Denied
-}
-
-func (e *exporting) isNotEvaluated() (string, bool) {
-	return "policies could not be evaluated, so what is published stays as it is: " + e.Local.Verdict.Problem, e.Local.Verdict.Outcome != decision.Allowed
 }
 
 // IsNewlyLost reports whether a decision marks a record as lost that was not marked.

@@ -278,7 +278,7 @@ func Ports(export *mcsv1beta1.ServiceExport, service *corev1.Service) (selection
 		return model.PortSelection{}, "", fmt.Errorf("%w"+consequence, err)
 	}
 	missing = selection.Missing(types.NamespacedName{Namespace: export.Namespace, Name: export.Name}, service)
-	if missing != "" && len(selection.Of(service)) == 0 {
+	if missing != "" && len(selection.Exported(service)) == 0 {
 		return model.PortSelection{}, "", errors.New(missing + consequence)
 	}
 	return selection, missing, nil

@@ -205,10 +205,6 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 // export decides here, too, and IPFamilyConflict names the clusters that do not get
 // traffic of one of its families.
 func firstFamilies(ordered []model.Export) []corev1.IPFamily {
-	for _, e := range ordered {
-		if len(e.IPFamilies) > 0 {
-			return firstOfEach(e.IPFamilies, func(f corev1.IPFamily) corev1.IPFamily { return f })
-		}
-	}
-	return nil
+	oldest, _ := model.Find(ordered, func(e model.Export) bool { return len(e.IPFamilies) > 0 })
+	return firstOfEach(oldest.IPFamilies, func(f corev1.IPFamily) corev1.IPFamily { return f })
 }

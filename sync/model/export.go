@@ -236,25 +236,18 @@ func (s PortSelection) All() bool { return s.all }
 // Contains reports whether a port of that name is selected.
 func (s PortSelection) Contains(name string) bool { return s.all || slices.Contains(s.names, name) }
 
-// Of are the ports of a Service that are selected, in its order. service is nil if
-// there is none.
-func (s PortSelection) Of(service *corev1.Service) []corev1.ServicePort {
+// Exported are the ports of a Service that are selected, as they are exported, in its order.
+// service is nil if there is none.
+func (s PortSelection) Exported(service *corev1.Service) (out []mcsv1beta1.ServicePort) {
 	if service == nil {
 		return nil
 	}
-	if s.all {
-		return service.Spec.Ports
-	}
-	return Without(service.Spec.Ports, func(p corev1.ServicePort) bool { return !s.Contains(p.Name) })
-}
-
-// Exported are the ports of a Service that are selected, as they are exported.
-func (s PortSelection) Exported(service *corev1.Service) []mcsv1beta1.ServicePort {
-	var out []mcsv1beta1.ServicePort
-	for _, p := range s.Of(service) {
-		out = append(out, mcsv1beta1.ServicePort{
-			Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), AppProtocol: p.AppProtocol, Port: p.Port,
-		})
+	for _, p := range service.Spec.Ports {
+		if s.Contains(p.Name) {
+			out = append(out, mcsv1beta1.ServicePort{
+				Name: p.Name, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), AppProtocol: p.AppProtocol, Port: p.Port,
+			})
+		}
 	}
 	return out
 }
@@ -262,12 +255,9 @@ func (s PortSelection) Exported(service *corev1.Service) []mcsv1beta1.ServicePor
 // Missing says which names no port of Service key has; empty if each has one. The text
 // names object, annotation and what to do.
 func (s PortSelection) Missing(key types.NamespacedName, service *corev1.Service) string {
-	var missing []string
-	for _, name := range s.names {
-		if !slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name }) {
-			missing = append(missing, name)
-		}
-	}
+	missing := Without(s.names, func(name string) bool {
+		return slices.ContainsFunc(service.Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == name })
+	})
 	if len(missing) == 0 {
 		return ""
 	}

@@ -30,7 +30,7 @@ func withPorts(names ...string) *corev1.Service {
 
 func selected(s model.PortSelection, service *corev1.Service) []string {
 	var names []string
-	for _, p := range s.Of(service) {
+	for _, p := range s.Exported(service) {
 		names = append(names, p.Name)
 	}
 	return names
@@ -75,10 +75,10 @@ func TestPortsOfExport(t *testing.T) {
 			}
 		})
 	}
-	if got, err := model.PortsOfExport(&metav1.ObjectMeta{}); err != nil || !got.All() || len(got.Of(service)) != 3 || !got.Contains("") {
+	if got, err := model.PortsOfExport(&metav1.ObjectMeta{}); err != nil || !got.All() || len(got.Exported(service)) != 3 || !got.Contains("") {
 		t.Errorf("without the annotation: %+v, error %v", got, err)
 	}
-	if got := model.AllPorts().Of(nil); got != nil {
+	if got := model.AllPorts().Exported(nil); got != nil {
 		t.Errorf("ports of no Service: %v", got)
 	}
 }
@@ -136,7 +136,7 @@ func TestNoPortIsSelectedThatIsNotNamed(t *testing.T) {
 		for item := range strings.SplitSeq(text, ",") {
 			items = append(items, strings.TrimSpace(item))
 		}
-		for _, p := range selection.Of(service) {
+		for _, p := range selection.Exported(service) {
 			if err != nil || p.Name == "" || !slices.Contains(items, p.Name) {
 				t.Fatalf("%q selects port %q, error %v", text, p.Name, err)
 			}

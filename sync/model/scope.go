@@ -4,6 +4,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,13 +147,10 @@ func (s Scope) Intersect(other Scope) Scope {
 	return Scope{clusters: slices.DeleteFunc(s.Clusters(), func(id ClusterID) bool { return !other.Contains(id) })}
 }
 
-// String is "every cluster", "none", or the ids joined by commas.
+// String is "every cluster", or the ids joined by commas.
 func (s Scope) String() string {
-	switch {
-	case s.all:
+	if s.all {
 		return "every cluster"
-	case s.Empty():
-		return "none"
 	}
 	return Join(s.clusters, ",")
 }
@@ -180,7 +178,7 @@ func EffectiveScope(key types.NamespacedName, export metav1.Object, namespace *c
 	}
 	both := scope.Intersect(selected)
 	if both.Empty() {
-		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both", key, AnnotationExportToSelector, text, selected, AnnotationExportTo, scope)
+		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both", key, AnnotationExportToSelector, text, cmp.Or(selected.String(), "none"), AnnotationExportTo, scope)
 	}
 	return both, nil
 }

@@ -47,11 +47,7 @@ func StoredList(current Current, key types.NamespacedName) model.List {
 func derivedServices(current Current, key types.NamespacedName, own *mcsv1beta1.ServiceImport) []*corev1.Service {
 	var out []*corev1.Service
 	for _, name := range derivedNames(key, own) {
-		for _, s := range current.Services {
-			if s.Name == name && ofImport(s, key, own) {
-				out = append(out, s)
-			}
-		}
+		out = append(out, model.Without(current.Services, func(s *corev1.Service) bool { return s.Name != name || !ofImport(s, key, own) })...)
 	}
 	return out
 }

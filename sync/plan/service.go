@@ -81,12 +81,8 @@ func (p *importer) chooseName() string {
 	if p.existing != nil {
 		return p.existing.Name
 	}
-	for _, name := range derivedNames(p.Key, p.own) {
-		if p.occupier(name) == nil {
-			return name
-		}
-	}
-	return ""
+	name, _ := model.Find(derivedNames(p.Key, p.own), func(name string) bool { return p.occupier(name) == nil })
+	return name
 }
 
 // occupier is the Service called name if it is not this import's; nil if none is.
