@@ -111,7 +111,7 @@ func (i *importing) findUnsynced() []model.ClusterID {
 }
 
 // isAwaited reports whether a list is not to form before the exports of p were read.
-func (p *PeerView) isAwaited() bool { return p.Known && !p.Removed && !p.Synced }
+func (p PeerView) isAwaited() bool { return p.Known && !p.Removed && !p.Synced }
 
 // FormsAt is from when on a list forms without the members that were not read: once each was
 // waited for since this process became the leader, or since its Peer was created. A join
@@ -172,7 +172,13 @@ func (i *importing) compose() {
 			i.replace(*s.export, standing)
 		}
 	}
-	for _, e := range i.joining() {
+	var joining []model.Export // those that have no entry
+	for _, s := range i.sources {
+		if s.State == model.SourceJoined {
+			joining = append(joining, *s.export)
+		}
+	}
+	for _, e := range merge.OldestFirst(joining) {
 		i.join(e)
 		if !i.forms && i.Now.Sub(i.before.Formed) >= settling {
 			i.joined = append(i.joined, e.SourceExport)
@@ -180,17 +186,6 @@ func (i *importing) compose() {
 	}
 	i.confirm()
 	i.ordered = i.exports(i.list.Entries)
-}
-
-// joining are the exports that have no entry, by age.
-func (i *importing) joining() []model.Export {
-	var out []model.Export
-	for _, s := range i.sources {
-		if s.State == model.SourceJoined {
-			out = append(out, *s.export)
-		}
-	}
-	return merge.OldestFirst(out)
 }
 
 // entry is what becomes of an entry in its place; false if it is dropped.

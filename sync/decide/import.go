@@ -89,8 +89,7 @@ func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
 	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced}}}
-	isAwaited := func(p PeerView) bool { return p.isAwaited() }
-	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, isAwaited) {
+	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, PeerView.isAwaited) {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d
 	}
@@ -98,7 +97,12 @@ func Import(v ImportView) ImportDecision {
 	resolved, conflicts := merge.ResolveInOrder(i.ordered)
 	decider, _, _ := i.deciding()
 	d.Finding.Decider, d.Finding.Conflicts = decider.SourceExport, conflicts
-	d.Finding.Problems = slices.Concat(i.sliceProblems(), i.ruleProblems(), i.ownProblems(), i.problems)
+	for _, p := range i.Peers {
+		if i.sources[p.ID].State.IsServed() { // something is imported of it
+			d.Finding.Problems = append(d.Finding.Problems, p.Problems...)
+		}
+	}
+	d.Finding.Problems = slices.Concat(d.Finding.Problems, i.ruleProblems(), i.ownProblems(), i.problems)
 	d.Again, d.Write = i.again(), hasNamespace && !v.ImportDisabled
 	if !hasNamespace {
 		return d
@@ -136,17 +140,6 @@ func (i *importing) slices() map[model.ClusterID][]*discoveryv1.EndpointSlice {
 			if slice, ok := exchange.ShareSlice(s, shared); ok {
 				out[i.Self] = append(out[i.Self], slice)
 			}
-		}
-	}
-	return out
-}
-
-// sliceProblems are those of the sources of which something is imported.
-func (i *importing) sliceProblems() []model.Problem {
-	var out []model.Problem
-	for _, p := range i.Peers {
-		if i.sources[p.ID].State.IsServed() {
-			out = append(out, p.Problems...)
 		}
 	}
 	return out

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -305,37 +304,33 @@ func (i *importing) isPresumedDown(id model.ClusterID) bool {
 // the ServiceImport, of that export as KEP-5939 has it, or of the Namespace of this cluster.
 // While the first that is set cannot be read, those that stand apply, else what comes next.
 func (v *ImportView) tiersFor(from model.ClusterID, exported, standing string) (model.Tiers, []model.Problem) {
-	export := &mcsv1beta1.ServiceExport{}
-	export.Namespace, export.Name = v.Local.Key.Namespace, v.Local.Key.Name
+	asked := []struct{ where, text string }{}
+	ask := func(where string, annotations map[string]string) {
+		if text, set := annotations[model.AnnotationTiers]; set {
+			asked = append(asked, struct{ where, text string }{where, text})
+		}
+	}
+	if imported := v.Current.Import; imported != nil && model.IsManaged(imported) {
+		ask("ServiceImport "+v.Local.Key.String(), imported.Annotations)
+	}
 	if exported != "" {
-		export.Annotations = map[string]string{model.AnnotationTiers: exported}
-	}
-	type annotated struct {
-		kind   string
-		object metav1.Object
-	}
-	asked := []annotated{{"cluster " + string(from) + ", ServiceExport", export}}
-	if v.Current.Import != nil && model.IsManaged(v.Current.Import) {
-		asked = slices.Insert(asked, 0, annotated{mcsv1beta1.ServiceImportKindName, v.Current.Import})
+		ask(fmt.Sprintf("cluster %s, ServiceExport %s", from, v.Local.Key), map[string]string{model.AnnotationTiers: exported})
 	}
 	if v.Local.Namespace != nil {
-		asked = append(asked, annotated{"Namespace", v.Local.Namespace})
+		ask("Namespace "+v.Local.Namespace.Name, v.Local.Namespace.Annotations)
 	}
 	var problems []model.Problem
 	for _, a := range asked {
-		tiers, err := model.TiersOf(a.kind, a.object)
-		if tiers.Exist() {
-			return tiers, problems
-		}
+		tiers, err := model.ParseTiers(a.text)
 		if err == nil {
-			continue
+			return tiers, problems
 		}
 		stands, unreadable := model.ParseTiers(standing)
 		consequence := "it is ignored"
 		if unreadable == nil {
 			consequence = fmt.Sprintf("%q stays in force", stands)
 		}
-		problems = append(problems, model.Problemf(model.ReasonInvalidAnnotation, "", "%v; %s until that is corrected", err, consequence))
+		problems = append(problems, model.Problemf(model.ReasonInvalidAnnotation, "", "%s, annotation %s: %v; %s until that is corrected", a.where, model.AnnotationTiers, err, consequence))
 		if unreadable == nil {
 			return stands, problems
 		}

@@ -154,16 +154,14 @@ func OldestFirst(exports []model.Export) []model.Export {
 		ordered[i] = WithDefaults(e)
 	}
 	slices.SortFunc(ordered, func(a, b model.Export) int {
-		return cmp.Or(a.CompareAge(b.SourceExport), cmp.Compare(a.UID, b.UID), compareContent(a, b))
+		if order := cmp.Or(a.CompareAge(b.SourceExport), cmp.Compare(a.UID, b.UID)); order != 0 {
+			return order
+		}
+		left, _ := json.Marshal(a)  // an Export holds no value that JSON cannot
+		right, _ := json.Marshal(b) // express, so there is no error to handle
+		return slices.Compare(left, right)
 	})
 	return firstOfEach(ordered, func(e model.Export) model.ClusterID { return e.Cluster })
-}
-
-// compareContent is a total order over exports of equal identity.
-func compareContent(a, b model.Export) int {
-	left, _ := json.Marshal(a)  // an Export holds no value that JSON cannot
-	right, _ := json.Marshal(b) // express, so there is no error to handle
-	return slices.Compare(left, right)
 }
 
 // WithDefaults sets the defaults of the API, so that an export that omits a value

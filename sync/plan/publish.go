@@ -180,7 +180,9 @@ func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev
 	suspended := spec.ExportUID == in.Exists
 	if ended := spec.Withdrawn && !spec.Suspended; in.Lost && !ended {
 		spec.Lost = true
-		return in.record(current.Namespace, spec, ofPolicies(current))
+		ofPolicies := maps.Clone(current.Annotations)
+		maps.DeleteFunc(ofPolicies, func(key, _ string) bool { return key != model.AnnotationDeniedSince && key != model.AnnotationKept })
+		return in.record(current.Namespace, spec, ofPolicies)
 	}
 	at := metav1.NewTime(in.Now.UTC().Truncate(time.Second))
 	if spec.Withdrawn && spec.Suspended == suspended && spec.WithdrawnAt != nil {
@@ -188,13 +190,6 @@ func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev
 	}
 	narrowed := in.Record != nil && in.Record.ExportUID == spec.ExportUID
 	return in.record(current.Namespace, exchange.WithdrawnRecord(spec, model.Withdrawal{Suspended: suspended, Narrowed: narrowed}, &at), nil)
-}
-
-// ofPolicies are the annotations that a record that is kept keeps.
-func ofPolicies(current *exchangev1alpha1.ExportRecord) map[string]string {
-	out := maps.Clone(current.Annotations)
-	maps.DeleteFunc(out, func(key, _ string) bool { return key != model.AnnotationDeniedSince && key != model.AnnotationKept })
-	return out
 }
 
 // keepVersion keeps the version of the ServiceExport that the current record has, if
