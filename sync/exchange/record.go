@@ -26,7 +26,7 @@ import (
 // because readers know it from the Peer.
 func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 	out := exchangev1alpha1.ExportRecordSpec{
-		Service:           exchangev1alpha1.ServiceReference{Namespace: export.Key.Namespace, Name: export.Key.Name},
+		Service:           exchangev1alpha1.ServiceReference(export.Key),
 		ExportUID:         export.UID,
 		ExportedAt:        metav1.NewTime(export.CreatedAt),
 		ServiceProperties: exchangev1alpha1.ServiceProperties(export.ServiceProperties),
@@ -85,19 +85,24 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 	}
 	properties.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
 	properties.Labels, properties.Annotations = model.Unreserved(spec.Labels), model.Unreserved(spec.Annotations)
-	var targets []model.Target
-	for _, t := range spec.Targets {
-		t.Protocol = cmp.Or(t.Protocol, corev1.ProtocolTCP)
-		targets = append(targets, model.Target(t))
-	}
-	return model.Export{
+	out := model.Export{
 		SourceExport: model.SourceExport{
 			Cluster: cluster, UID: spec.ExportUID, CreatedAt: age(spec.ExportedAt.Time), Scoped: record.Namespace != model.ExchangeNamespace(cluster),
 		},
 		ServiceProperties: properties,
-		Key:               types.NamespacedName{Namespace: spec.Service.Namespace, Name: spec.Service.Name},
-		Targets:           targets, Identity: identity(spec.Namespace), Slices: spec.Slices,
-	}, nil
+		Key:               types.NamespacedName(spec.Service),
+		Slices:            spec.Slices,
+	}
+	for _, t := range spec.Targets {
+		t.Protocol = cmp.Or(t.Protocol, corev1.ProtocolTCP)
+		out.Targets = append(out.Targets, model.Target(t))
+	}
+	if spec.Namespace != nil {
+		if out.Identity = spec.Namespace.Labels; out.Identity == nil {
+			out.Identity = map[string]string{} // no labels are an identity, too
+		}
+	}
+	return out, nil
 }
 
 // isIdentified reports whether it is known which export a record is about.
@@ -105,17 +110,6 @@ func isIdentified(record *exchangev1alpha1.ExportRecord) bool {
 	var p problem
 	p.checkIdentity(record.Name, record.Spec.Service, record.Spec.ExportUID)
 	return !p.found()
-}
-
-// identity is not nil if namespace is not: no labels are an identity, too.
-func identity(namespace *exchangev1alpha1.NamespaceRecordSpec) map[string]string {
-	switch {
-	case namespace == nil:
-		return nil
-	case namespace.Labels == nil:
-		return map[string]string{}
-	}
-	return namespace.Labels
 }
 
 // Withdrawals returns what records, read from cluster, state. Nil records, and those
@@ -174,7 +168,7 @@ var reasonPattern = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 // export key.
 func ImportRecordSpec(key types.NamespacedName, report model.Report) exchangev1alpha1.ImportRecordSpec {
 	return exchangev1alpha1.ImportRecordSpec{
-		Service:   exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
+		Service:   exchangev1alpha1.ServiceReference(key),
 		ExportUID: report.ExportUID,
 		Imported:  report.Imported,
 		Reason:    report.Reason,
@@ -206,7 +200,7 @@ func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRe
 	if decider, err := model.ParseClusterID(spec.Decider); err == nil {
 		report.Decider = decider
 	}
-	return types.NamespacedName{Namespace: spec.Service.Namespace, Name: spec.Service.Name}, report, nil
+	return types.NamespacedName(spec.Service), report, nil
 }
 
 // recordError is the error of a peer's record that is not valid.
