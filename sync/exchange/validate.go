@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -189,14 +190,12 @@ func (p *problem) checkAffinity(affinity corev1.ServiceAffinity, config *corev1.
 }
 
 func (p *problem) checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *string) {
-	if policy != nil {
-		p.check(*policy == corev1.ServiceInternalTrafficPolicyCluster || *policy == corev1.ServiceInternalTrafficPolicyLocal,
-			"spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", string(*policy))
-	}
-	if distribution != nil {
-		known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
-		p.check(slices.Contains(known, *distribution), "spec.trafficDistribution", "%s is unknown; expected one of %v", *distribution, known)
-	}
+	policies := []corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}
+	p.check(policy == nil || slices.Contains(policies, *policy),
+		"spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", string(ptr.Deref(policy, "")))
+	known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
+	p.check(distribution == nil || slices.Contains(known, *distribution),
+		"spec.trafficDistribution", "%s is unknown; expected one of %v", ptr.Deref(distribution, ""), known)
 }
 
 func (p *problem) checkSliceNames(names []string) {

@@ -73,19 +73,15 @@ func portsDisagree(alone []*model.Import, resolved *model.Import) []disagreement
 // portInUse returns the value in use of the name that first defines, and why it is
 // used; or, if another name has its number, which name.
 func portInUse(first mcsv1beta1.ServicePort, alone []*model.Import, resolved []mcsv1beta1.ServicePort) (used, note string) {
-	for _, r := range resolved {
-		switch {
-		case r.Name == first.Name:
-			used = showPort([]mcsv1beta1.ServicePort{r}, r.Name)
-			if showPort(alone[0].Ports, r.Name) == used {
-				return used, usedNote(alone)
-			}
-			return used, "used"
-		case endpointOf(r) == endpointOf(first):
-			note = fmt.Sprintf("not used: %d/%s is %s", r.Port, r.Protocol, portTitle(r.Name))
+	if slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool { return r.Name == first.Name }) {
+		used = showPort(resolved, first.Name)
+		if showPort(alone[0].Ports, first.Name) == used {
+			return used, usedNote(alone)
 		}
+		return used, "used"
 	}
-	return showPort([]mcsv1beta1.ServicePort{first}, first.Name), note
+	taken, _ := model.Find(resolved, func(r mcsv1beta1.ServicePort) bool { return endpointOf(r) == endpointOf(first) })
+	return showPort([]mcsv1beta1.ServicePort{first}, first.Name), fmt.Sprintf("not used: %d/%s is %s", taken.Port, taken.Protocol, portTitle(taken.Name))
 }
 
 // showPort is the text of the port called name, with all of its properties; "absent" if there
