@@ -139,17 +139,14 @@ func (v *ImportView) known(id model.ClusterID) PeerView {
 func (v *ImportView) existing() []model.ClusterID {
 	var out []model.ClusterID
 	for _, s := range v.Current.Slices {
-		id, adopted := model.ClusterID(s.Labels[model.LabelSourceCluster]), plan.AdoptableFrom(s, v.Local.Key)
+		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
 		if !model.IsManaged(s) {
-			id = ""
-			if p := v.known(adopted); v.Takeover && p.Known && !p.Synced {
-				id = adopted
+			id = plan.AdoptableFrom(s, v.Local.Key)
+			if p := v.known(id); !v.Takeover || !p.Known || p.Synced {
+				id = ""
 			}
 		}
-		isKnown := v.known(id).Export != nil
-		if id == v.Self {
-			isKnown = v.Own.State != model.SourceNotRead
-		}
+		isKnown := id == v.Self && v.Own.State != model.SourceNotRead || id != v.Self && v.known(id).Export != nil
 		if id != "" && !isKnown {
 			out = append(out, id)
 		}

@@ -192,8 +192,9 @@ func (e *exporting) markLost() {
 
 // leave leaves what is in some exchange namespaces as it is.
 func (e *exporting) leave(namespaces ...string) {
-	e.d.Plan.CurrentRecords = outside(namespaces, e.d.Plan.CurrentRecords)
-	e.d.Plan.CurrentSlices = outside(namespaces, e.d.Plan.CurrentSlices)
+	p := &e.d.Plan
+	p.CurrentRecords = model.Without(p.CurrentRecords, func(r *exchangev1alpha1.ExportRecord) bool { return slices.Contains(namespaces, r.Namespace) })
+	p.CurrentSlices = model.Without(p.CurrentSlices, func(s *discoveryv1.EndpointSlice) bool { return slices.Contains(namespaces, s.Namespace) })
 }
 
 // keepReplaced leaves the record of an earlier ServiceExport as it is until the API server
@@ -215,11 +216,6 @@ func modelExport(self model.ClusterID, maintainSelectors bool, local LocalExport
 		exchange.AddSelector(&export, local.Service)
 	}
 	return export, err
-}
-
-// outside leaves out the objects in some namespaces.
-func outside[T metav1.Object](namespaces []string, objects []T) []T {
-	return model.Without(objects, func(o T) bool { return slices.Contains(namespaces, o.GetNamespace()) })
 }
 
 func joinViolations(violations []decision.Violation, separator string) string {
