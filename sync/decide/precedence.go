@@ -17,12 +17,10 @@ import (
 // out for less than a minute. False if nothing is served.
 func (i *importing) deciding() (model.Entry, source, bool) {
 	isServed := slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool { return i.sources[e.Cluster].State.IsServed() })
-	for _, e := range i.list.Entries {
-		if s := i.sources[e.Cluster]; isServed && (s.State.IsServed() || i.Now.Before(e.Since.Add(turnover))) {
-			return e, s, true
-		}
-	}
-	return model.Entry{}, source{}, false
+	e, found := model.Find(i.list.Entries, func(e model.Entry) bool {
+		return isServed && (i.sources[e.Cluster].State.IsServed() || i.Now.Before(e.Since.Add(turnover)))
+	})
+	return e, i.sources[e.Cluster], found
 }
 
 // freeze is why the properties of the import do not change; nil if they may: the entry that
