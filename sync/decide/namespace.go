@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -35,11 +36,9 @@ func Namespace(name string, namespace *corev1.Namespace, own string) NamespaceSt
 		return NamespaceReserved
 	case namespace == nil:
 		return NamespaceMissing
-	}
-	if _, isExchange := namespace.Labels[model.LabelExchangeFrom]; isExchange {
+	case metav1.HasLabel(namespace.ObjectMeta, model.LabelExchangeFrom):
 		return NamespaceReserved
-	}
-	if namespace.DeletionTimestamp != nil {
+	case namespace.DeletionTimestamp != nil:
 		return NamespaceTerminating
 	}
 	return NamespaceReady

@@ -185,10 +185,7 @@ func (p *importer) serviceImport() []Action {
 func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	s := &mcsv1beta1.ServiceImport{TypeMeta: importKind, ObjectMeta: p.meta(p.Key.Name), Spec: p.importSpec()}
 	// Comity's labels and annotations overwrite those that a user exports.
-	s.Labels = maps.Clone(p.Desired.Labels)
-	if s.Labels == nil {
-		s.Labels = map[string]string{}
-	}
+	maps.Copy(s.Labels, p.Desired.Labels)
 	s.Labels[model.LabelServiceName] = p.Key.Name
 	s.Labels[labelManagedBy] = model.ManagedBy
 	maps.Copy(s.Annotations, p.Desired.Annotations)

@@ -29,11 +29,9 @@ func AdoptableFrom(s *discoveryv1.EndpointSlice, key types.NamespacedName) model
 	derived := model.DerivedName(key.Name)
 	text, named := strings.CutPrefix(s.Name, derived+"-")
 	id, err := model.ParseClusterID(text)
-	if model.IsManaged(s) || !named || err != nil || s.Labels[model.LabelServiceName] != key.Name ||
+	source, isLabeled := s.Labels[model.LabelSourceCluster]
+	if model.IsManaged(s) || !named || err != nil || s.Labels[model.LabelServiceName] != key.Name || isLabeled && source != text ||
 		s.Labels[discoveryv1.LabelServiceName] != derived || s.Labels[discoveryv1.LabelManagedBy] != sveltos {
-		return ""
-	}
-	if source, has := s.Labels[model.LabelSourceCluster]; has && source != text {
 		return ""
 	}
 	return id
