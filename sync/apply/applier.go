@@ -84,34 +84,35 @@ func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Obje
 }
 
 func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, error) {
-	switch action.Verb {
-	case plan.Create:
+	if action.Verb == plan.Create {
 		return a.patch(ctx, action, "", neverVersion)
+	}
+	versioned := action.Verb == plan.Delete || action.Verb == plan.Annotate || action.Strip != nil
+	if action.UID == "" || versioned && action.ResourceVersion == "" {
+		return nil, errors.New("the action has no UID or no resource version, without which the wrong object could be changed")
+	}
+	switch action.Verb {
 	case plan.Update, plan.Adopt:
 		return a.update(ctx, action)
 	case plan.Delete:
-		return nil, a.remove(ctx, action)
+		err := a.client.Delete(ctx, action.Object, client.Preconditions{UID: &action.UID, ResourceVersion: &action.ResourceVersion})
+		return nil, client.IgnoreNotFound(err) // already deleted
 	case plan.Annotate:
 		return a.merge(ctx, action, action.Strip, action.ResourceVersion)
 	}
 	return nil, fmt.Errorf("unknown verb %q", action.Verb)
 }
 
-var errNoPrecondition = errors.New("the action has no UID or no resource version, without which the wrong object could be changed")
-
 // update makes the writes of an Update or Adopt: strip, apply and release. If one
 // of them fails, the next plan contains only the writes that are still outstanding.
 func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, error) {
-	if action.UID == "" {
-		return nil, errNoPrecondition
-	}
 	if action.Strip != nil {
 		if _, err := a.merge(ctx, action, action.Strip, action.ResourceVersion); err != nil {
 			return nil, fmt.Errorf("strip: %w", err)
 		}
 	}
-	if action.Read != nil {
-		replaced, err := a.replace(ctx, action)
+	if desired, is := action.Object.(*discoveryv1.EndpointSlice); is && action.Read != nil {
+		replaced, err := a.replace(ctx, desired, action.Read)
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 			return replaced, err
 		}
@@ -135,15 +136,11 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	return applied, nil
 }
 
-// replace updates a slice to have the endpoints and ports of the action. All else stays as it
+// replace updates a slice to have the desired endpoints and ports. All else stays as it
 // was read, which is why the API server refuses it if the slice has changed since.
-func (a *Applier) replace(ctx context.Context, action plan.Action) (plan.Object, error) {
-	desired, is := action.Object.(*discoveryv1.EndpointSlice)
-	if !is {
-		return nil, fmt.Errorf("a %T cannot replace a slice", action.Object)
-	}
+func (a *Applier) replace(ctx context.Context, desired, read *discoveryv1.EndpointSlice) (plan.Object, error) {
 	out := &discoveryv1.EndpointSlice{
-		TypeMeta: desired.TypeMeta, ObjectMeta: *action.Read.ObjectMeta.DeepCopy(), AddressType: desired.AddressType,
+		TypeMeta: desired.TypeMeta, ObjectMeta: *read.ObjectMeta.DeepCopy(), AddressType: desired.AddressType,
 		Endpoints: desired.Endpoints, Ports: desired.Ports,
 	}
 	out.ManagedFields = nil // the API server goes on from those that it has
@@ -166,9 +163,6 @@ func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 // merge sends a JSON merge patch, with the action's UID and version as
 // preconditions.
 func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[string]any, version string) (plan.Object, error) {
-	if action.UID == "" || version == "" {
-		return nil, errNoPrecondition
-	}
 	metadata, _ := patch["metadata"].(map[string]any)
 	guarded := map[string]any{"uid": action.UID, "resourceVersion": version}
 	maps.Copy(guarded, metadata)
@@ -234,12 +228,4 @@ func encode(object plan.Object, uid types.UID, version string) ([]byte, error) {
 	}
 	delete(fields, "status")
 	return json.Marshal(fields)
-}
-
-func (a *Applier) remove(ctx context.Context, action plan.Action) error {
-	if action.UID == "" || action.ResourceVersion == "" {
-		return errNoPrecondition
-	}
-	err := a.client.Delete(ctx, action.Object, client.Preconditions{UID: &action.UID, ResourceVersion: &action.ResourceVersion})
-	return client.IgnoreNotFound(err) // already deleted
 }

@@ -96,6 +96,7 @@ func Refusals(err error) []model.Problem {
 //	400, 403, 413, other 422             Refused
 //	anything else                        Unavailable
 func classify(verb plan.Verb, err error) Class {
+	details := detailsOf(err)
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		if verb == plan.Create {
@@ -104,13 +105,13 @@ func classify(verb plan.Verb, err error) Class {
 		return Conflict
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return NamespaceMissing
-	case apierrors.IsNotFound(err) && namesNamespace(err):
+	case apierrors.IsNotFound(err) && details.Kind == "namespaces": // one about a missing kind names no object
 		return NamespaceMissing
 	case apierrors.IsNotFound(err) && verb != plan.Create && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// Somebody deleted the object after the plan was made.
 		return Conflict
-	case apierrors.IsInvalid(err) && isAboutUID(err):
-		return Conflict
+	case apierrors.IsInvalid(err) && slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" }):
+		return Conflict // as an update or apply of an object that was made again is answered
 	case apierrors.IsNotFound(err):
 		// The CRD of the kind does not exist. Then no handler serves the path, and
 		// the answer is not a Status of the API.
@@ -119,18 +120,6 @@ func classify(verb plan.Verb, err error) Class {
 		return Refused
 	}
 	return Unavailable
-}
-
-// isAboutUID reports whether a 422 says that the object has another UID, as an update or apply
-// of an object that was made again is answered.
-func isAboutUID(err error) bool {
-	return slices.ContainsFunc(detailsOf(err).Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" })
-}
-
-// namesNamespace reports whether a 404 is about a missing namespace. One about a
-// missing kind names no object.
-func namesNamespace(err error) bool {
-	return apierrors.ReasonForError(err) == metav1.StatusReasonNotFound && detailsOf(err).Kind == "namespaces"
 }
 
 // detailsOf are those of an answer of the API server; empty if it has none.

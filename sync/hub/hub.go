@@ -4,6 +4,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -74,7 +76,6 @@ type Hub struct {
 	changed notify.Notifier
 	wake    notify.Wake
 	now     func() time.Time
-	elected <-chan struct{} // closed when this replica leads
 
 	mu    sync.Mutex
 	known map[string]namespaceState // of the namespaces in the hub, as they were read last
@@ -173,17 +174,11 @@ func (h *Hub) Problem(ctx context.Context, name string) string {
 		return err.Error()
 	}
 	now := h.readNamespace(ctx, name)
-	switch {
-	case !now.known:
-		return now.unread
-	case now.problem != "":
-		h.wake.Up()
-		return now.problem
-	case !h.caches.isSynced(name, now.uid):
-		h.wake.Up()
-		return fmt.Sprintf("exchange namespace %s in the hub was not read yet, or was created again; it is being read", name)
+	if now.usable() && h.caches.isSynced(name, now.uid) {
+		return ""
 	}
-	return ""
+	h.wake.Up()
+	return cmp.Or(now.problem, fmt.Sprintf("exchange namespace %s in the hub was not read yet, or was created again; it is being read", name))
 }
 
 // Read says why this member's namespaces in the hub were not read yet; nil once those
@@ -208,21 +203,11 @@ func (h *Hub) Read() error {
 
 // SetupWithManager adds the exchange to mgr.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager) error {
-	h.local, h.elected = mgr.GetClient(), mgr.Elected()
-	return mgr.Add(h)
+	h.local = mgr.GetClient()
+	// Only the leader renews the token, as a RunnableFunc: two renewals of one token would be one too many.
+	return errors.Join(mgr.Add(h), mgr.Add(manager.RunnableFunc(h.renewToken)))
 }
 
 // NeedLeaderElection is false: the webhook of every replica needs to know what is
 // published.
 func (h *Hub) NeedLeaderElection() bool { return false }
-
-// leads reports whether this replica is the leader, which renews the token: two
-// renewals of one token would be one too many.
-func (h *Hub) leads() bool {
-	select {
-	case <-h.elected:
-		return true
-	default:
-		return false
-	}
-}

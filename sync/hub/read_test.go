@@ -40,9 +40,9 @@ func TestTheHubIsReadOnceItsNamespacesAre(t *testing.T) {
 			h.caches.all["comity-a"] = &namespaceCache{uid: "1"}
 			h.caches.all["comity-a"].synced.Store(true)
 		}, ""},
-		{"one may not be read by this cluster", func() { known["comity-a-to-b"] = namespaceState{unread: "forbidden"} }, ""},
+		{"one may not be read by this cluster", func() { known["comity-a-to-b"] = namespaceState{problem: "forbidden"} }, ""},
 		{"one was made again", func() { known["comity-a"] = namespaceState{known: true, uid: "2"} }, "comity-a in the hub was not read yet"},
-		{"that for all members was never read", func() { known["comity-a"] = namespaceState{unread: "refused"} }, "comity-a in the hub was not read yet"},
+		{"that for all members was never read", func() { known["comity-a"] = namespaceState{problem: "refused"} }, "comity-a in the hub was not read yet"},
 	} {
 		step.change()
 		switch err := h.Read(); {

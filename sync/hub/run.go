@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -41,22 +43,15 @@ func (h *Hub) Start(ctx context.Context) error {
 	}
 	tick := time.NewTicker(h.opts.CheckInterval)
 	defer tick.Stop()
-	var renewed time.Time
-	for first := true; ; {
+	ready := sync.OnceFunc(func() { close(h.caches.ready) })
+	for {
 		if err := h.link.read(h.opts.Log); err != nil {
 			return err
 		}
 		if h.link.problem() == nil {
 			h.watchNamespaces(ctx)
-			if first && h.unknown() == "" {
-				close(h.caches.ready)
-				first = false
-			}
-			if h.leads() && h.now().Sub(renewed) >= renewCheckInterval {
-				renewed = h.now()
-				if err := h.renew(ctx); err != nil && ctx.Err() == nil {
-					h.opts.Log.Error(err, "token not renewed, trying again")
-				}
+			if h.unknown() == "" {
+				ready()
 			}
 		}
 		select {
@@ -82,7 +77,7 @@ func (h *Hub) wanted() map[string]bool {
 // not read does not count, unless it is that for all members.
 func (h *Hub) unknown() string {
 	for name := range h.wanted() {
-		if last := h.last(name); !last.known && (last.unread == "" || name == model.ExchangeNamespace(h.opts.Self)) {
+		if last := h.last(name); !last.known && (last.problem == "" || name == model.ExchangeNamespace(h.opts.Self)) {
 			return name
 		}
 	}
@@ -115,6 +110,16 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 	}
 }
 
+// renewToken renews the token in time until ctx ends.
+func (h *Hub) renewToken(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := h.renew(ctx); err != nil && ctx.Err() == nil {
+			h.opts.Log.Error(err, "token not renewed, trying again")
+		}
+	}, renewCheckInterval)
+	return nil
+}
+
 // renew stores a new token in the Secret that the file comes from, once the one
 // in use has lived long enough. Where the file comes from elsewhere, whoever
 // wrote it renews it.
@@ -143,15 +148,13 @@ const readTimeout = 10 * time.Second
 
 // namespaceState is the state of one namespace in the hub.
 type namespaceState struct {
-	// known is false until the hub gave a definite answer.
+	// known is false until the hub gave a definite answer. Before that, problem says why there is none.
 	known bool
 	// uid and problem are those of the last definite answer. A hub that does not
 	// answer, or that denies a request while it starts, does not change them. An
 	// empty problem is none, and then uid is set.
 	uid     types.UID
 	problem string
-	// unread is why there is no definite answer yet.
-	unread  string
 	checked time.Time
 }
 
@@ -193,10 +196,11 @@ func (h *Hub) readNamespace(ctx context.Context, name string) namespaceState {
 		state.known, state.uid, state.problem = true, found.UID, exchange.NamespaceProblem(h.opts.Self, name, &found)
 	case apierrors.IsNotFound(err):
 		state.known, state.uid, state.problem = true, "", exchange.NamespaceProblem(h.opts.Self, name, nil)
+	case state.known:
 	case apierrors.IsForbidden(err):
-		state.unread = fmt.Sprintf("exchange namespace %s in the hub may not be read by this cluster; run kubectl comity join", name)
+		state.problem = fmt.Sprintf("exchange namespace %s in the hub may not be read by this cluster; run kubectl comity join", name)
 	default:
-		state.unread = fmt.Sprintf("exchange namespace %s in the hub cannot be read: %s", name, model.Bound(err.Error(), 200))
+		state.problem = fmt.Sprintf("exchange namespace %s in the hub cannot be read: %s", name, model.Bound(err.Error(), 200))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,8 +51,7 @@ type Watcher struct {
 	cache   cache.Cache
 	mapper  meta.RESTMapper
 	known   chan struct{}
-	ready   func() // closes known, once
-	wake    notify.Wake
+	ready   func()                             // closes known, once
 	now     atomic.Pointer[model.LocalCluster] // nil before everything was read
 	changed notify.Notifier
 }
@@ -64,7 +62,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
 	known := make(chan struct{})
 	h := &Watcher{
 		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
-		known: known, ready: sync.OnceFunc(func() { close(known) }), wake: notify.NewWake(),
+		known: known, ready: sync.OnceFunc(func() { close(known) }),
 	}
 	return h, mgr.Add(h)
 }
@@ -109,32 +107,18 @@ func (h *Watcher) Start(ctx context.Context) error {
 			kinds = append(kinds, &networkingv1.ServiceCIDR{})
 		}
 	}
-	var synced []toolscache.InformerSynced
+	wake := notify.NewWake()
 	for _, kind := range kinds {
-		informer, err := h.cache.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil {
+		if err := wake.Watch(ctx, h.cache, kind, matters); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
-		registration, err := informer.AddEventHandler(h.wake.Handler(matters))
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", kind, err)
-		}
-		defer func() { _ = informer.RemoveEventHandler(registration) }()
-		synced = append(synced, informer.HasSynced)
 	}
-	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
-		return nil // stopped
-	}
-	for {
+	for again := true; again; again = wake.Wait(ctx) {
 		if err := h.refresh(ctx, hasCIDRs); err != nil && ctx.Err() == nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-h.wake:
-		}
 	}
+	return nil
 }
 
 // servesCIDRs reports whether the API server has ServiceCIDRs, which Kubernetes

@@ -284,7 +284,7 @@ func TestDeadWatchesAreFoundWithin30SecondsAndTheConnectionIsReplaced(t *testing
 		}
 		w.pass(1)
 		w.set.mu.Lock()
-		if m := w.set.members["b"]; m.next != nil || !m.active.is(before) {
+		if m := w.set.members["b"]; m.next != nil || m.active != before {
 			found = s
 		}
 		w.set.mu.Unlock()
@@ -349,7 +349,7 @@ func (w *world) trying() bool {
 func (w *world) active() *remote.Connection {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
-	return w.set.members["b"].active.Connection
+	return w.set.members["b"].active
 }
 
 func TestAWatchThatFailedComesBackByItself(t *testing.T) {

@@ -4,7 +4,7 @@
 package members
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"maps"
@@ -50,8 +50,8 @@ func (s *Set) tick() {
 		}
 	}
 	s.mu.Unlock()
-	for _, member := range s.Members() {
-		s.update(member.ID, func() model.MemberChanged { return s.checkHeartbeat(s.members[member.ID], now) })
+	for _, known := range s.Members() {
+		s.update(known.ID, func(m *member) model.MemberChanged { return s.checkHeartbeat(m, now) })
 	}
 	s.probe(now)
 }
@@ -59,7 +59,7 @@ func (s *Set) tick() {
 // checkHeartbeat updates the liveness of m. The Lease of a peer with a connection is read
 // as soon as a renewal is missing.
 func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
-	if m != nil && m.heartbeat.undelivered && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/8 {
+	if m.heartbeat.undelivered && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/8 {
 		m.heartbeat.undelivered = false
 		// A watch that failed is restarted by its informer, and needs no new connection, which
 		// would list everything. One that is open should have delivered the renewal by now.
@@ -68,7 +68,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 		}
 	}
 	switch {
-	case m == nil || !m.heartbeat.tracker.Missed(now):
+	case !m.heartbeat.tracker.Missed(now):
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
 	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/2:
@@ -78,7 +78,12 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 		config := m.inUse().Config()
 		s.ending.Go(func() {
 			renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
-			s.update(m.id, func() model.MemberChanged { return s.leaseChecked(m, renewal, failure) })
+			s.update(m.id, func(now *member) model.MemberChanged {
+				if now != m {
+					return nothing
+				}
+				return s.leaseChecked(m, renewal, failure)
+			})
 		})
 	}
 	return nothing
@@ -88,7 +93,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) model.MemberChanged {
 	p, now := &m.heartbeat, s.opts.Clock.Now()
 	p.requesting = false
-	if s.members[m.id] != m || m.inUse() == nil || s.ctx.Err() != nil {
+	if m.inUse() == nil || s.ctx.Err() != nil {
 		return nothing
 	}
 	if problem := m.inUse().State().Problem; problem.Reason == remote.ReasonClusterIDReused {
@@ -107,9 +112,8 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) mo
 
 // leaseRead is the LeaseRead hook: a watch delivered the Lease.
 func (s *Set) leaseRead(c *remote.Connection, renewal string) {
-	s.update(c.ID(), func() model.MemberChanged {
-		m := s.of(c)
-		if m == nil || !m.inUse().is(c) || c.State().Problem.Reason == remote.ReasonClusterIDReused {
+	s.update(c.ID(), func(m *member) model.MemberChanged {
+		if m.inUse() != c || c.State().Problem.Reason == remote.ReasonClusterIDReused {
 			return nothing
 		}
 		// The first Lease that is read proves nothing: it may be years old.
@@ -147,19 +151,17 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.M
 }
 
 // reconnect replaces a connection whose watches deliver nothing although the peer
-// renewed its Lease. The old one stays until the new one is synced. A connection
-// that a change of the Secret has made is not replaced.
+// renewed its Lease. The old one stays until the new one is synced, for which it has some time.
 func (s *Set) reconnect(m *member, now time.Time) {
-	dead := m.inUse()
-	if m.next != nil && (!m.next.again || now.Sub(m.next.dialed) < 3*s.opts.LostAfter) {
+	if m.next != nil && now.Sub(m.dialed) < 3*s.opts.LostAfter {
 		return
 	}
-	if err := s.dial(m, dead.Config(), true); err != nil {
+	if err := s.dial(m, cmp.Or(m.claim.config, m.inUse().Config())); err != nil {
 		s.opts.Log.Error(err, "peer not reconnected", "peer", m.id)
 		return
 	}
 	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
-	s.counters.reconnected.WithLabelValues(string(m.id)).Inc()
+	m.reconnects++
 }
 
 // Of each peer, up to maxSample endpoints are probed: once its heartbeat is overdue, those
@@ -191,10 +193,10 @@ func (s *Set) probe(now time.Time) {
 
 // probed takes what probes found.
 func (s *Set) probed() {
-	for _, member := range s.Members() {
-		s.update(member.ID, func() model.MemberChanged {
-			m, now := s.members[member.ID], s.opts.Clock.Now()
-			if m == nil || !m.heartbeat.tracker.Overdue(now) {
+	for _, known := range s.Members() {
+		s.update(known.ID, func(m *member) model.MemberChanged {
+			now := s.opts.Clock.Now()
+			if !m.heartbeat.tracker.Overdue(now) {
 				return nothing
 			}
 			return s.leaseOverdue(m, now, m.heartbeat.failure)
@@ -234,12 +236,12 @@ func (s *Set) sample(m *member) {
 // accepted: of as many exports as there may be, in an order that differs between clusters,
 // so that they do not all probe the same ones.
 func (s *Set) targets(m *snapshot) sets.Set[netip.AddrPort] {
-	hashes := map[types.NamespacedName][]byte{}
+	hashes := map[types.NamespacedName]string{}
 	for _, key := range m.from.Keys() {
 		hash := sha256.Sum256([]byte(string(s.opts.Self) + "/" + key.String()))
-		hashes[key] = hash[:]
+		hashes[key] = string(hash[:])
 	}
-	keys := slices.SortedFunc(maps.Keys(hashes), func(a, b types.NamespacedName) int { return bytes.Compare(hashes[a], hashes[b]) })
+	keys := slices.SortedFunc(maps.Keys(hashes), func(a, b types.NamespacedName) int { return cmp.Compare(hashes[a], hashes[b]) })
 	var of [][]netip.AddrPort // by export
 	for _, key := range keys {
 		if p := s.published(m, key, true); p.Export != nil && len(of) < maxSample {
@@ -247,11 +249,9 @@ func (s *Set) targets(m *snapshot) sets.Set[netip.AddrPort] {
 		}
 	}
 	out := sets.New[netip.AddrPort]()
-	for round, more := 0, true; more; round++ {
-		more = false
+	for round := range maxSample {
 		for _, targets := range of {
 			if round < len(targets) && len(out) < maxSample {
-				more = true
 				out.Insert(targets[round])
 			}
 		}

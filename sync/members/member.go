@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -26,24 +27,18 @@ import (
 type member struct {
 	id        model.ClusterID
 	claim     claim
-	active    *connection
-	next      *connection
+	active    *remote.Connection
+	next      *remote.Connection
+	dialed    time.Time // when next was made
 	heartbeat heartbeat
 	probes    probes
 	restored  time.Time // when its store was last restored from a backup
 	unrenewed string    // why the token was not renewed, as logged last; only refreshAll uses it
+	// rejected counts records that are not valid, and reconnects connections that were replaced
+	// because their watches brought nothing any more.
+	rejected   atomic.Int64
+	reconnects int
 }
-
-// connection is a remote.Connection, and when and why it was made.
-type connection struct {
-	*remote.Connection
-	dialed time.Time
-	// again: it replaces one that is dead, and was not made for a rotated Secret.
-	again bool
-}
-
-// is reports whether c is the connection.
-func (l *connection) is(c *remote.Connection) bool { return l != nil && l.Connection == c }
 
 // heartbeat is what is known about the Lease of a peer.
 type heartbeat struct {
@@ -74,7 +69,7 @@ func (m *member) synced() bool { return m.active != nil && m.active.Verified() }
 
 // fails reports whether something is known to keep the peer from being read.
 func (m *member) fails() bool {
-	return !m.synced() && (m.claim.refused != remote.Failure{} || slices.ContainsFunc(m.connections(), func(l *connection) bool { return l.State().Problem != remote.Failure{} }))
+	return !m.synced() && (m.claim.refused != remote.Failure{} || slices.ContainsFunc(m.connections(), func(l *remote.Connection) bool { return l.State().Problem != remote.Failure{} }))
 }
 
 // limited says which limit the peer exceeds; the zero value if none.
@@ -99,33 +94,27 @@ func (m *member) drains() []model.Drain {
 	return exchange.Drains(&m.claim.peer.Spec, self)
 }
 
-func (m *member) connections() []*connection {
-	return slices.DeleteFunc([]*connection{m.active, m.next}, func(l *connection) bool { return l == nil })
+func (m *member) connections() []*remote.Connection {
+	return slices.DeleteFunc([]*remote.Connection{m.active, m.next}, func(l *remote.Connection) bool { return l == nil })
 }
 
 // inUse is the connection whose Lease counts: the active one, because the next one
 // may lead to another cluster. Before the first is synced it is the next one.
-func (m *member) inUse() *connection {
+func (m *member) inUse() *remote.Connection {
 	return cmp.Or(m.active, m.next)
 }
 
-// of returns the member that c reads; nil if c was replaced or removed. It needs mu.
-func (s *Set) of(c *remote.Connection) *member {
-	if m := s.members[c.ID()]; m != nil && (m.active.is(c) || m.next.is(c)) {
-		return m
-	}
-	return nil
-}
+// isReadBy reports whether c is a connection of m, and was not replaced.
+func (m *member) isReadBy(c *remote.Connection) bool { return m.active == c || m.next == c }
 
 // stateChanged is the State hook: a new connection that is synced replaces the active one.
 func (s *Set) stateChanged(c *remote.Connection) {
-	s.update(c.ID(), func() model.MemberChanged {
-		m := s.of(c)
-		if m == nil {
+	s.update(c.ID(), func(m *member) model.MemberChanged {
+		if !m.isReadBy(c) {
 			return nothing
 		}
 		problem, verified := c.State().Problem, c.Verified()
-		if m.next.is(c) && verified {
+		if m.next == c && verified {
 			if m.active == nil {
 				m.heartbeat.tracker.Reached(s.opts.Clock.Now())
 			}
@@ -152,10 +141,13 @@ func (s *Set) logFailure(m *member, text string, why remote.Failure) {
 // nothing of a member changed.
 const nothing model.MemberChanged = -1
 
-// update notifies of a member if do, which runs under mu, changes it.
-func (s *Set) update(id model.ClusterID, do func() model.MemberChanged) {
+// update notifies of a member if there is one and do, which runs under mu, changes it.
+func (s *Set) update(id model.ClusterID, do func(*member) model.MemberChanged) {
 	s.mu.Lock()
-	changed := do()
+	changed := nothing
+	if m := s.members[id]; m != nil {
+		changed = do(m)
+	}
 	if changed != nothing {
 		s.updateView()
 	}
@@ -167,15 +159,15 @@ func (s *Set) update(id model.ClusterID, do func() model.MemberChanged) {
 	s.statuses.Publish(string(id))
 }
 
-// exportChanged is the Export hook. Of a connection that is not active yet, subscribers
+// changed is the Changed hook. Of a connection that is not active yet, subscribers
 // are notified of the member once it is.
-func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
+func (s *Set) changed(c *remote.Connection, what model.MemberChanged, key types.NamespacedName) {
 	s.mu.Lock()
-	m := s.of(c)
-	active := m != nil && m.active.is(c)
+	m := s.members[c.ID()]
+	active := m != nil && m.active == c
 	s.mu.Unlock()
 	if active {
-		s.changes.Publish(model.MemberChange{ID: m.id, What: model.ExportChanged, Key: key})
+		s.changes.Publish(model.MemberChange{ID: m.id, What: what, Key: key})
 	}
 }
 
@@ -183,8 +175,8 @@ func (s *Set) exportChanged(c *remote.Connection, key types.NamespacedName) {
 // the leader reports it.
 func (s *Set) restored(c *remote.Connection, found error) {
 	s.mu.Lock()
-	m, now := s.of(c), s.opts.Clock.Now()
-	if m == nil || now.Sub(m.restored) < listwatch.Pause {
+	m, now := s.members[c.ID()], s.opts.Clock.Now()
+	if m == nil || !m.isReadBy(c) || now.Sub(m.restored) < listwatch.Pause {
 		s.mu.Unlock()
 		return
 	}
@@ -198,7 +190,7 @@ func (s *Set) restored(c *remote.Connection, found error) {
 }
 
 // retire stops a connection that is not used any more.
-func (s *Set) retire(l *connection) {
+func (s *Set) retire(l *remote.Connection) {
 	if l == nil {
 		return
 	}
@@ -217,7 +209,7 @@ func (s *Set) updateView() {
 			Drains: m.drains(), Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(), Added: m.claim.peer.CreationTimestamp.Time,
 		}}
 		if r.Synced {
-			r.from = m.active.Connection
+			r.from = m.active
 		}
 		next.members = append(next.members, r)
 	}

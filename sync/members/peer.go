@@ -4,7 +4,7 @@
 package members
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -56,7 +56,6 @@ type claim struct {
 	// is imported all the same.
 	ignored  remote.Failure
 	accepted accepted
-	digest   [sha256.Size]byte // of the kubeconfig
 }
 
 // accepted is what the administrator accepts from a peer.
@@ -78,7 +77,14 @@ func (c claim) unusable() bool {
 
 // connectsAs reports whether c and other reach the peer in the same way.
 func (c claim) connectsAs(other claim) bool {
-	return c.digest == other.digest && c.refused == other.refused && c.isOfSameCluster(other)
+	return bytes.Equal(c.kubeconfig(), other.kubeconfig()) && c.refused == other.refused && c.isOfSameCluster(other)
+}
+
+func (c claim) kubeconfig() []byte {
+	if c.secret == nil {
+		return nil
+	}
+	return c.secret.Data[kubeconfig.SecretKey]
 }
 
 func (c claim) isOfSameCluster(other claim) bool {
@@ -128,9 +134,8 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 		out.refused = because(ReasonSecretMissing, "spec.kubeconfigSecret: Secret %s/%s does not exist; remedy: correct the name, or run kubectl comity join again",
 			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64))
 	default:
-		data := secret.Data[kubeconfig.SecretKey]
-		config, fault := kubeconfig.Sanitize(data)
-		if out.config, out.digest = config, sha256.Sum256(data); fault != nil {
+		config, fault := kubeconfig.Sanitize(out.kubeconfig())
+		if out.config = config; fault != nil {
 			out.refused = because(ReasonInvalidKubeconfig, "Secret %s/%s, key %s: %s", secret.Namespace, secret.Name, kubeconfig.SecretKey, fault)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 
@@ -89,8 +88,8 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 		m.probes = probes{}
 	}
 	if c.config != nil { // the present connection stays until the new one is synced
-		if err := s.dial(m, c.config, false); err != nil {
-			m.claim.refused = remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
+		if err := s.dial(m, c.config); err != nil {
+			m.claim.config, m.claim.refused = nil, remote.Failure{Reason: ReasonInvalidKubeconfig, Message: err.Error()}
 		} else {
 			s.opts.Log.Info("connecting to peer", "peer", id)
 		}
@@ -107,8 +106,6 @@ func (s *Set) drop(present map[model.ClusterID]bool) (gone []model.ClusterID) {
 		s.opts.Log.Info("no peer any more", "peer", id)
 		s.disconnect(m)
 		delete(s.members, id)
-		s.counters.rejected.DeleteLabelValues(string(id))
-		s.counters.reconnected.DeleteLabelValues(string(id))
 		gone = append(gone, id)
 	}
 	return gone
@@ -121,28 +118,20 @@ func (s *Set) disconnect(m *member) {
 	m.active, m.next = nil, nil
 }
 
-// dial makes a connection that replaces the one in use once it is synced; again says that
-// this one is dead.
-func (s *Set) dial(m *member, config *rest.Config, again bool) error {
+// dial makes a connection that replaces the one in use once it is synced.
+func (s *Set) dial(m *member, config *rest.Config) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.claim.peer.Spec.ClusterUID, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
-			Export: s.exportChanged,
-			Namespace: func(name string) {
-				s.changes.Publish(model.MemberChange{ID: m.id, What: model.NamespaceChanged, Key: types.NamespacedName{Name: name}})
-			},
-			Report: func(key types.NamespacedName) {
-				s.changes.Publish(model.MemberChange{ID: m.id, What: model.ReportChanged, Key: key})
-			},
-			LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
-			Rejected: func(c *remote.Connection) { s.counters.rejected.WithLabelValues(string(c.ID())).Inc() },
+			Changed: s.changed, LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
+			Rejected: func(*remote.Connection) { m.rejected.Add(1) },
 		},
 	})
 	if err != nil {
 		return err
 	}
 	s.retire(m.next)
-	m.next = &connection{next, s.opts.Clock.Now(), again}
+	m.next, m.dialed = next, s.opts.Clock.Now()
 	return nil
 }
 

@@ -24,7 +24,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
@@ -72,13 +71,12 @@ type Options struct {
 // Set is every member but this cluster. All methods may be called from any goroutine;
 // what they return is read-only.
 type Set struct {
-	opts     Options
-	counters counters
-	prober   *endpointprobe.Prober
-	ctx      context.Context // ends when the process does; connections live in it
-	cancel   context.CancelFunc
-	listed   chan struct{}
-	once     sync.Once // closes listed
+	opts   Options
+	prober *endpointprobe.Prober
+	ctx    context.Context // ends when the process does; connections live in it
+	cancel context.CancelFunc
+	listed chan struct{}
+	once   sync.Once // closes listed
 
 	// view is what the exported methods read, replaced as a whole, so that reading takes
 	// no lock.
@@ -123,7 +121,9 @@ func New(opts Options) *Set {
 		connect: remote.Connect, requestLease: remote.ReadLease, lastTick: opts.Clock.Now(),
 		members: map[model.ClusterID]*member{},
 	}
-	s.counters = newCounters(opts.Registry, s)
+	if opts.Registry != nil {
+		opts.Registry.MustRegister(metrics{s})
+	}
 	// Of a lost peer, no more than 50 addresses are opened in a second, on two replicas.
 	s.prober = endpointprobe.New(endpointprobe.Options{
 		Dial: opts.Dial, Interval: opts.Probe, Concurrency: 10 * maxSample, Sample: maxSample, Strict: true, Log: opts.Log,
@@ -170,37 +170,26 @@ func (s *Set) Subscribe(subscriber func(model.MemberChange)) (cancel func()) {
 	return s.changes.Subscribe(subscriber)
 }
 
-// counters of peers carry the label peer: federated Prometheus sets cluster itself.
-type counters struct{ rejected, reconnected *prometheus.CounterVec }
-
-// newCounters registers them, and the gauges of s.
-func newCounters(registry prometheus.Registerer, s *Set) counters {
-	if registry != nil {
-		registry.MustRegister(gauges{s})
-	}
-	counter := func(name, help string) *prometheus.CounterVec {
-		return promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"peer"})
-	}
-	return counters{
-		rejected:    counter("comity_peer_records_rejected_total", "Records of a peer that were read and are not valid."),
-		reconnected: counter("comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more."),
-	}
-}
-
-// gauges say how the members are at the moment.
-type gauges struct{ set *Set }
+// metrics say how the members are at the moment, and what was counted of them. They carry the label
+// peer: federated Prometheus sets cluster itself.
+type metrics struct{ set *Set }
 
 // Describe implements prometheus.Collector. A Set without members describes nothing.
-func (g gauges) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, out) }
+func (g metrics) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, out) }
 
 // Collect implements prometheus.Collector.
-func (g gauges) Collect(out chan<- prometheus.Metric) {
+func (g metrics) Collect(out chan<- prometheus.Metric) {
 	g.set.mu.Lock()
 	defer g.set.mu.Unlock()
 	for id, m := range g.set.members {
-		gauge := func(name, help string, value float64, labels prometheus.Labels) {
-			out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"peer"}, labels), prometheus.GaugeValue, value, string(id))
+		metric := func(kind prometheus.ValueType, name, help string, value float64, labels prometheus.Labels) {
+			out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, []string{"peer"}, labels), kind, value, string(id))
 		}
+		gauge := func(name, help string, value float64, labels prometheus.Labels) {
+			metric(prometheus.GaugeValue, name, help, value, labels)
+		}
+		metric(prometheus.CounterValue, "comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", float64(m.rejected.Load()), nil)
+		metric(prometheus.CounterValue, "comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", float64(m.reconnects), nil)
 		is := func(it bool) (value float64) {
 			if it {
 				value = 1

@@ -131,7 +131,7 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		data := kubeconfigOf(t, server.URL, ca, old)
 		stored := secret("peer-"+string(id), data)
 		builder.WithObjects(&stored)
-		set.members[id] = &member{id: id, active: &connection{}, claim: claim{secret: &stored}}
+		set.members[id] = &member{id: id, active: &remote.Connection{}, claim: claim{secret: &stored}}
 	}
 	local := builder.Build()
 	for _, m := range set.members {

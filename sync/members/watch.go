@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,9 +52,10 @@ func (everyReplica) NeedLeaderElection() bool { return false }
 // is missing for two minutes. A definition that is deleted later leaves no Peer either.
 func (s *Set) watch(ctx context.Context, from cache.Cache) error {
 	wake, said := notify.NewWake(), ""
+	always := func(any) bool { return true }
 	for _, kind := range []client.Object{&corev1.Secret{}, &exchangev1alpha1.Peer{}} {
 		_ = wait.PollUntilContextCancel(ctx, definitionInterval, true, func(ctx context.Context) (bool, error) {
-			err := read(ctx, from, kind, wake)
+			err := wake.Watch(ctx, from, kind, always)
 			if apimeta.IsNoMatchError(err) {
 				s.use(nil, nil)
 			}
@@ -66,41 +66,17 @@ func (s *Set) watch(ctx context.Context, from cache.Cache) error {
 			return err == nil, nil
 		}) // its only error is that ctx has ended
 	}
-	for ctx.Err() == nil {
-		if err := s.readAll(ctx, from); err != nil && ctx.Err() == nil {
-			return err
+	for again := true; again; again = wake.Wait(ctx) {
+		var peers exchangev1alpha1.PeerList
+		var secrets corev1.SecretList
+		err := errors.Join(from.List(ctx, &peers), from.List(ctx, &secrets, client.InNamespace(s.opts.Namespace)))
+		switch {
+		case err == nil:
+			s.use(peers.Items, secrets.Items)
+		case ctx.Err() == nil:
+			return fmt.Errorf("list Peers and their Secrets: %w", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-wake:
-		}
 	}
-	return nil
-}
-
-// read begins to watch a kind, and returns once all of it is read.
-func read(ctx context.Context, from cache.Cache, kind client.Object, wake notify.Wake) error {
-	informer, err := from.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-	if err != nil {
-		return err
-	}
-	registration, err := informer.AddEventHandler(wake.Handler(func(any) bool { return true }))
-	if err == nil {
-		toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced)
-	}
-	return err
-}
-
-func (s *Set) readAll(ctx context.Context, from client.Reader) error {
-	var peers exchangev1alpha1.PeerList
-	if err := from.List(ctx, &peers); err != nil {
-		return fmt.Errorf("list Peers: %w", err)
-	}
-	var secrets corev1.SecretList
-	if err := from.List(ctx, &secrets, client.InNamespace(s.opts.Namespace)); err != nil {
-		return fmt.Errorf("list the Secrets of Peers: %w", err)
-	}
-	s.use(peers.Items, secrets.Items)
 	return nil
 }
 
@@ -111,16 +87,8 @@ const refreshEvery = time.Minute
 // that it names, the only one for which joining grants that. Only the leader does so, as a
 // RunnableFunc: two renewals of one token would be one too many.
 func (s *Set) refreshTokens(ctx context.Context, local client.Client) error {
-	ticker := s.opts.Clock.NewTicker(refreshEvery)
-	defer ticker.Stop()
-	for {
-		s.refreshAll(ctx, local)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) { s.refreshAll(ctx, local) }, refreshEvery)
+	return nil
 }
 
 // refreshAll handles all peers whose token is in use, and no other is being tried,

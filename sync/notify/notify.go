@@ -20,8 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -90,11 +92,8 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 	}
 	keys := make([]types.NamespacedName, 0, apimeta.LenList(list))
 	err := apimeta.EachListItem(list, func(object runtime.Object) error {
-		accessor, err := apimeta.Accessor(object)
-		if err == nil {
-			keys = append(keys, types.NamespacedName{Namespace: accessor.GetNamespace(), Name: accessor.GetName()})
-		}
-		return err
+		keys = append(keys, client.ObjectKeyFromObject(object.(client.Object)))
+		return nil
 	})
 	return keys, err
 }
@@ -182,12 +181,7 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 		if s.First != nil {
 			s.First(ctx)
 		}
-		for first := true; ; first = false {
-			select {
-			case <-ctx.Done():
-				return
-			case <-list:
-			}
+		for first := true; list.Wait(ctx); first = false {
 			select {
 			case <-ctx.Done():
 				return
@@ -269,4 +263,40 @@ func (h Handler) add(ctx context.Context, queue requests, object client.Object) 
 	for _, key := range h.Keys(ctx, object) {
 		queue.(*Queue).AddFrom(h.From, reconcile.Request{NamespacedName: key})
 	}
+}
+
+// Wake wakes one goroutine that reads everything again, so that one wake-up is kept at most.
+type Wake chan struct{}
+
+// NewWake is a Wake that nobody has used yet.
+func NewWake() Wake { return make(Wake, 1) }
+
+// Up wakes, and does not block.
+func (w Wake) Up() {
+	select {
+	case w <- struct{}{}:
+	default: // it is about to read anyway
+	}
+}
+
+// Wait waits until somebody wakes, and is false if ctx ended before.
+func (w Wake) Wait(ctx context.Context) bool { return AwaitClosed(ctx, w) }
+
+// Watch wakes from now on at each event about an object of a kind that matters, and returns once all
+// of the kind was read, or ctx ended.
+func (w Wake) Watch(ctx context.Context, from cache.Cache, kind client.Object, matters func(any) bool) error {
+	informer, err := from.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	up := func(obj any) {
+		if matters(obj) {
+			w.Up()
+		}
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: up, UpdateFunc: func(_, now any) { up(now) }, DeleteFunc: up})
+	if err == nil {
+		toolscache.WaitForCacheSync(ctx.Done(), registration.HasSynced)
+	}
+	return err
 }

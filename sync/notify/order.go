@@ -72,6 +72,8 @@ type order struct {
 	// caughtUp is closed when nothing waits and nothing is taken after listed was set.
 	listed   bool
 	caughtUp chan struct{}
+	// changes are those of each origin and item since the interval began.
+	changes map[change]*changes
 }
 
 // taken is an item that is being reconciled.
@@ -97,7 +99,7 @@ func newOrder(workers int) *order {
 		workers: workers,
 		lanes:   map[Origin]*lane{}, taken: map[reconcile.Request]*taken{},
 		added: map[reconcile.Request]sets.Set[Origin]{}, waiting: map[reconcile.Request]sets.Set[Origin]{},
-		seen: map[reconcile.Request]time.Time{}, caughtUp: make(chan struct{}),
+		seen: map[reconcile.Request]time.Time{}, caughtUp: make(chan struct{}), changes: map[change]*changes{},
 	}
 }
 
@@ -121,9 +123,9 @@ func (o *order) catchUp() {
 // add notes who makes an item dirty, before it is added to the workqueue. It reports whether
 // the item waits for a worker already.
 func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
-	o.see(item, origin)
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.see(item, origin)
 	if o.added[item] == nil {
 		o.added[item] = sets.New[Origin]()
 	}
@@ -131,14 +133,9 @@ func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
 	return o.waiting[item] != nil
 }
 
-// see notes when a user or a member changed an item that is or will be added.
+// see notes when a user or a member changed an item that is or will be added. It needs mu.
 func (o *order) see(item reconcile.Request, origin Origin) {
-	if origin != Own && !isMember(origin) {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.seen[item].IsZero() {
+	if (origin == Own || isMember(origin)) && o.seen[item].IsZero() {
 		o.seen[item] = time.Now()
 	}
 }

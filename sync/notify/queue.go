@@ -4,7 +4,6 @@
 package notify
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -38,9 +37,6 @@ type Queue struct {
 	order   *order
 	atOnce  int
 	patient bool
-
-	mu      sync.Mutex
-	changes map[change]*changes // since the interval began
 }
 
 // change is one origin and one item.
@@ -71,7 +67,7 @@ func NewPatientQueue(workers, atOnce int) func(name string, limiter workqueue.Ty
 
 func queues(workers, atOnce int, patient bool) func(string, workqueue.TypedRateLimiter[reconcile.Request]) requests {
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-		q := &Queue{order: newOrder(workers), atOnce: atOnce, patient: patient, changes: map[change]*changes{}}
+		q := &Queue{order: newOrder(workers), atOnce: atOnce, patient: patient}
 		q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
 				Name:  name,
@@ -109,40 +105,39 @@ func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
 
 // Changed adds an item that one origin changed, at once or, if it changes often, soon.
 func (q *Queue) Changed(from Origin, item reconcile.Request) {
-	atOnce := q.atOnce
-	q.order.mu.Lock()
-	if q.order.overShare(from) {
+	if q.counts(change{from, item}) {
+		q.AddFrom(from, item)
+	}
+}
+
+// counts reports whether a change counts at once. If not, it is repeated when its interval ends.
+func (q *Queue) counts(c change) bool {
+	o, atOnce := q.order, q.atOnce
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.overShare(c.from) {
 		atOnce = 1
 	}
-	q.order.mu.Unlock()
-	c := change{from, item}
-	q.mu.Lock()
-	seen := q.changes[c]
-	if seen == nil {
-		seen = &changes{}
-		q.changes[c] = seen
+	if o.changes[c] == nil {
+		o.changes[c] = &changes{}
 		time.AfterFunc(interval, func() { q.over(c) })
 	}
-	counts := seen.counted < atOnce
-	if counts {
+	seen := o.changes[c]
+	if seen.counted < atOnce {
 		seen.counted++
-	} else {
-		seen.more = true
+		return true
 	}
-	q.mu.Unlock()
-	if counts {
-		q.AddFrom(from, item)
-		return
-	}
-	q.order.see(item, from)
+	seen.more = true
+	o.see(c.item, c.from)
+	return false
 }
 
 // over ends the interval of a change.
 func (q *Queue) over(c change) {
-	q.mu.Lock()
-	more := q.changes[c].more
-	delete(q.changes, c)
-	q.mu.Unlock()
+	q.order.mu.Lock()
+	more := q.order.changes[c].more
+	delete(q.order.changes, c)
+	q.order.mu.Unlock()
 	if more {
 		q.Changed(c.from, c.item)
 	}

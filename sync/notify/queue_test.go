@@ -104,8 +104,8 @@ func TestChangesThatComeTooFastCountOnce(t *testing.T) {
 			t.Errorf("%d of 500 changes counted; want %d to %d", taken, 4*ChangesAtOnce, most)
 		}
 		time.Sleep(2 * interval)
-		if len(queue.changes) > 0 {
-			t.Errorf("still remembers %v", queue.changes)
+		if len(queue.order.changes) > 0 {
+			t.Errorf("still remembers %v", queue.order.changes)
 		}
 	})
 }

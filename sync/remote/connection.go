@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,13 +47,10 @@ const (
 
 // Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
-	// Export: an export or one of its slices was added, changed or removed.
-	Export func(*Connection, types.NamespacedName)
-	// Namespace: a namespace of the peer was added, removed, or changed its identity.
-	Namespace func(string)
-	// Report: the peer's report on importing an export changed; or, with the zero
-	// key, Reported became true.
-	Report func(types.NamespacedName)
+	// Changed: an export or one of its slices (ExportChanged), a namespace of the peer or its
+	// identity (NamespaceChanged), or the peer's report on importing an export (ReportChanged) was
+	// added, changed or removed; or, with ReportChanged and the zero key, Reported became true.
+	Changed func(c *Connection, what model.MemberChanged, key types.NamespacedName)
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
@@ -87,14 +83,16 @@ type Connection struct {
 	transport *Transport
 	feeds     feeds
 	budget    *budget.Member
-	lists     *semaphore.Weighted // of those that are being read
-	narrowed  narrowed
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 
 	// verified: everything was read, and the MemberRecord is what it should be.
 	verified atomic.Bool
 	ctx      context.Context // ends with Stop
+	// confirmed are the versions of the statements of a narrower scope that count, by name;
+	// unconfirmed is for one that does not yet.
+	confirmed   atomic.Pointer[map[string]string]
+	unconfirmed notify.Wake
 
 	mu         sync.Mutex
 	catchingUp bool // the peer says that it has not reported on everything yet
@@ -136,17 +134,19 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
-		narrowed: narrowed{wake: notify.NewWake()}, opts: opts, transport: transport, cancel: cancel,
-		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits), lists: semaphore.NewWeighted(maxLists),
+		opts: opts, transport: transport, cancel: cancel, unconfirmed: notify.NewWake(),
+		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
 		ctx: ctx, verifications: newSeldom(opts.Limits), statements: newSeldom(opts.Limits), reports: newSeldom(opts.Limits),
 	}
+	c.confirmed.Store(&map[string]string{})
 	var err error
 	if c.feeds, err = newFeeds(c); err != nil {
 		cancel()
 		return nil, fmt.Errorf("cluster %s: %w", opts.ID, err)
 	}
-	for _, f := range append(c.feeds.required(), c.feeds.optional()...) {
-		c.done.Go(func() { f.run(ctx) })
+	for _, f := range c.feeds.all() {
+		// result reports failures; the reflector would log each retry.
+		c.done.Go(func() { f.reflector.RunWithContext(klog.NewContext(ctx, logr.Discard())) })
 	}
 	c.done.Go(func() { c.confirmNarrowed(ctx) })
 	return c, nil
@@ -202,8 +202,9 @@ func (c *Connection) Reported() bool {
 func (c *Connection) refresh() {
 	c.mu.Lock()
 	before, was := c.state, c.verified.Load()
-	now := !slices.ContainsFunc(c.feeds.required(), func(f *feed) bool { return !f.listed.Load() })
-	record, member := c.memberRecord(), Failure{}
+	now := !slices.ContainsFunc(c.feeds.all(), func(f *feed) bool { return f.isRequired() && !f.listed.Load() })
+	record, _ := cached[*exchangev1alpha1.MemberRecord](c.feeds.members, string(c.opts.ID))
+	member := Failure{}
 	if now {
 		member = c.checkMember(record)
 	}
@@ -231,11 +232,11 @@ func (c *Connection) refresh() {
 	notify := now && reported && !c.reported // before, no report is readable
 	c.reported = reported
 	c.mu.Unlock()
-	if notify {
-		c.opts.Hooks.Report(types.NamespacedName{})
-	}
 	if changed {
 		c.opts.Hooks.State(c)
+	}
+	if notify {
+		c.opts.Hooks.Changed(c, model.ReportChanged, types.NamespacedName{})
 	}
 }
 
@@ -262,20 +263,15 @@ func (c *Connection) allows(s *seldom) bool {
 // currentProblem is the first that there is: what keeps everything from being read, then
 // that of the MemberRecord, then what keeps only a part from being read.
 func (c *Connection) currentProblem(member Failure) Failure {
-	for _, f := range c.feeds.required() {
+	for _, f := range c.feeds.all() {
+		if !f.isRequired() && member != (Failure{}) {
+			break
+		}
 		if p, bad := c.failing[f]; bad {
 			return p
 		}
 	}
-	if member != (Failure{}) {
-		return member
-	}
-	for _, f := range c.feeds.optional() {
-		if p, bad := c.failing[f]; bad {
-			return p
-		}
-	}
-	return Failure{}
+	return member
 }
 
 // result records the result of a list or watch.
@@ -296,13 +292,7 @@ func (f *feed) result(ctx context.Context, err error) {
 	c.refresh()
 }
 
-// memberRecord is the MemberRecord of the peer; nil if there is none.
-func (c *Connection) memberRecord() *exchangev1alpha1.MemberRecord {
-	record, _ := cached[*exchangev1alpha1.MemberRecord](c.feeds.members, string(c.opts.ID))
-	return record
-}
-
-// checkMember compares the peer's record of itself with what is expected.
+// checkMember compares the peer's record of itself, nil if there is none, with what is expected.
 func (c *Connection) checkMember(record *exchangev1alpha1.MemberRecord) Failure {
 	switch message, reused := exchange.MemberProblem(c.opts.ID, c.opts.ClusterSet, c.opts.ClusterUID, record); {
 	case message == "":
@@ -322,27 +312,18 @@ func (c *Connection) confirmMember(ctx context.Context) error {
 	if !c.verified.Load() {
 		return nil // nothing is concluded from what it lacks
 	}
-	record, err := c.readMember(ctx)
+	list, err := c.feeds.members.get(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
+	}
+	var record *exchangev1alpha1.MemberRecord
+	for _, one := range list.(*exchangev1alpha1.MemberRecordList).Items {
+		if one.Name == string(c.opts.ID) {
+			record = &one
+		}
 	}
 	if p := c.checkMember(record); p != (Failure{}) {
 		return errors.New(p.Message)
 	}
 	return nil
-}
-
-// readMember reads from the peer's API server what memberRecord reads from the cache.
-func (c *Connection) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, error) {
-	list, err := c.feeds.members.get(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	records := list.(*exchangev1alpha1.MemberRecordList).Items
-	for i := range records {
-		if records[i].Name == string(c.opts.ID) {
-			return &records[i], nil
-		}
-	}
-	return nil, nil
 }

@@ -19,6 +19,8 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const token = "very-secret-token"
@@ -59,9 +61,9 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			config := &rest.Config{Host: server.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			told := make(chan Failure, 100)
 			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
-				Export:    func(*Connection, types.NamespacedName) { t.Error("told of an export") },
-				Namespace: func(string) { t.Error("told of a namespace") },
-				Report:    func(types.NamespacedName) { t.Error("told of a report") },
+				Changed: func(_ *Connection, what model.MemberChanged, key types.NamespacedName) {
+					t.Errorf("told of a change %v of %s", what, key)
+				},
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p := c.State().Problem; told <- p },
 				Rejected:  func(*Connection) { t.Error("told of a record") },

@@ -4,6 +4,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -14,20 +15,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
@@ -51,7 +51,11 @@ type feed struct {
 	without string
 	// confirmed: the MemberRecord is read again before a list is used.
 	confirmed bool
-	budget    *budget.Feed
+	// lists are those that are read at the same time, and flow is how fast responses are read.
+	// Leases, by which a peer counts as alive, do not wait until everything else was read.
+	lists  *semaphore.Weighted
+	flow   *flow
+	budget *budget.Feed
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
 	exceeded  atomic.Pointer[budget.Exceeded]
@@ -79,17 +83,22 @@ type feeds struct {
 	reports    *feed
 }
 
-func (f *feeds) required() []*feed {
-	return []*feed{f.members, f.exports[0], f.exports[1], f.slices[0], f.slices[1], f.namespaces}
+// all are the feeds, those that are required first.
+func (f *feeds) all() []*feed {
+	return []*feed{f.members, f.exports[0], f.exports[1], f.slices[0], f.slices[1], f.namespaces, f.leases, f.reports}
 }
 
-func (f *feeds) optional() []*feed { return []*feed{f.leases, f.reports} }
+func (f *feed) isRequired() bool { return f.without == "" }
 
 // Pages of lists, in objects.
 const (
 	recordPage = 250
 	slicePage  = 100
 )
+
+// maxLists is how many lists are read of one peer at the same time, besides that of its Lease:
+// a page takes several times its size until it is decoded.
+const maxLists = 2
 
 // indexExport finds the slices of an export by its namespace/name.
 const indexExport = "export"
@@ -105,25 +114,28 @@ func newFeeds(c *Connection) (feeds, error) {
 	out := feeds{
 		namespaces: &feed{namespace: shared},
 		members:    &feed{namespace: shared, name: string(c.opts.ID)},
-		leases:     &feed{namespace: shared, name: string(c.opts.ID), without: "whether its agent runs is not known"},
-		reports:    &feed{namespace: scoped, without: "what it imports is not known"},
+		leases: &feed{
+			namespace: shared, name: string(c.opts.ID), without: "whether its agent runs is not known",
+			lists: semaphore.NewWeighted(1), flow: newFlow(smallBytes, readSize, " of Leases"),
+		},
+		reports: &feed{namespace: scoped, without: "what it imports is not known"},
 	}
+	lists := semaphore.NewWeighted(maxLists)
 	var failed error
 	open := func(f *feed, object runtime.Object, handler handler) {
-		f.connection, f.handler = c, handler
+		f.connection, f.handler, f.lists, f.flow = c, handler, cmp.Or(f.lists, lists), cmp.Or(f.flow, c.transport.flow)
 		failed = errors.Join(failed, f.open(scheme, config, object))
 	}
-	export := func(key types.NamespacedName) { c.opts.Hooks.Export(c, key) }
 	for i, namespace := range []string{shared, scoped} {
 		out.exports[i] = &feed{namespace: namespace, confirmed: true}
 		out.slices[i] = &feed{namespace: namespace}
-		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(keyOf(export)))
+		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(model.ExportChanged))
 		open(out.slices[i], &discoveryv1.EndpointSlice{}, c.sliceHandler())
 	}
 	open(out.members, &exchangev1alpha1.MemberRecord{}, handler{func(_, _ any) { c.refresh() }, func(any) { c.refresh() }})
-	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(c.opts.Hooks.Namespace))
+	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(model.NamespaceChanged))
 	open(out.leases, &coordinationv1.Lease{}, c.leaseHandler())
-	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(keyOf(c.opts.Hooks.Report)))
+	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(model.ReportChanged))
 	return out, failed
 }
 
@@ -163,33 +175,6 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	return nil
 }
 
-// run reads until ctx ends. result reports failures; the reflector would log each retry.
-func (f *feed) run(ctx context.Context) {
-	f.reflector.RunWithContext(klog.NewContext(ctx, logr.Discard()))
-}
-
-// limit restricts opts to what the feed reads.
-func (f *feed) limit(opts *metav1.ListOptions) {
-	if f.name != "" {
-		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.name).String()
-	}
-	if f.resource == "endpointslices" {
-		opts.LabelSelector = discoveryv1.LabelManagedBy + "=" + model.ManagedBy
-	}
-	if opts.Watch || opts.Limit == 1 {
-		return
-	}
-	opts.Limit = recordPage
-	if f.resource == "endpointslices" {
-		opts.Limit = slicePage
-	}
-	// With a limit, a version alone means exactly that version. A reflector whose watch
-	// failed because its version is too old would list that version again for ever.
-	if opts.ResourceVersion != "" && opts.Continue == "" {
-		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	}
-}
-
 // trim drops the managed fields, which no reader uses, bounds ExportRecords, and bounds
 // and packs EndpointSlices, which are most of what a peer publishes.
 func trim(obj any) (any, error) {
@@ -203,54 +188,47 @@ func trim(obj any) (any, error) {
 	return compactslice.Transform(obj)
 }
 
-// request is one for a list or a watch. UntilAnswered and the reflector retry; retries of
-// the request would only delay the report of the failure.
-func (f *feed) request(opts *metav1.ListOptions) *rest.Request {
-	f.limit(opts)
-	return f.client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(opts, metav1.ParameterCodec).MaxRetries(1)
-}
-
-// maxLists is how many lists are read of one peer at the same time, besides that of its Lease:
-// a page takes several times its size until it is decoded.
-const maxLists = 2
-
-// turn waits until a list may be read.
-func (f *feed) turn(ctx context.Context) (done func(), err error) {
-	if f.resource == "leases" {
-		return func() {}, nil
+// request is one for a list or a watch of what the feed reads. UntilAnswered and the reflector
+// retry; retries of the request would only delay the report of the failure.
+func (f *feed) request(opts metav1.ListOptions) *rest.Request {
+	page := int64(recordPage)
+	if f.resource == "endpointslices" {
+		opts.LabelSelector, page = discoveryv1.LabelManagedBy+"="+model.ManagedBy, slicePage
 	}
-	return func() { f.connection.lists.Release(1) }, f.connection.lists.Acquire(ctx, 1)
+	if f.name != "" {
+		opts.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, f.name).String()
+	}
+	if !opts.Watch && opts.Limit != 1 {
+		opts.Limit = page
+		// With a limit, a version alone means exactly that version. A reflector whose watch
+		// failed because its version is too old would list that version again for ever.
+		if opts.ResourceVersion != "" && opts.Continue == "" {
+			opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+		}
+	}
+	return f.client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(1)
 }
 
 // get makes one request for a list.
 func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	done, err := f.turn(ctx)
-	if err != nil {
+	if err := f.lists.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer done()
+	defer f.lists.Release(1)
 	into := f.newList()
-	return into, f.request(&opts).Do(f.context(ctx)).Into(into)
+	m := &meter{limit: f.connection.opts.Limits.ResponseBytes, what: "one response", flow: f.flow}
+	return into, f.request(opts).Do(context.WithValue(ctx, meterKey{}, m)).Into(into)
 }
 
 // events makes one request for a watch. The meter is to be reset with each event.
 func (f *feed) events(ctx context.Context, opts metav1.ListOptions) (watch.Interface, *meter, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
-	m := &meter{limit: f.connection.opts.Limits.EventBytes, what: "one event", exceeded: &f.exceeded}
-	w, err := f.request(&opts).Watch(context.WithValue(f.context(ctx), meterKey{}, m))
+	m := &meter{limit: f.connection.opts.Limits.EventBytes, what: "one event", flow: f.flow, exceeded: &f.exceeded}
+	w, err := f.request(opts).Watch(context.WithValue(ctx, meterKey{}, m))
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
 		err = errClosedEarly
 	}
 	return w, m, err
-}
-
-// openWatch makes one request for a watch whose events are counted.
-func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	w, m, err := f.events(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return f.budgeted(ctx, w, m), nil
 }
 
 func (f *feed) restored(found error) {
@@ -286,11 +264,10 @@ const streamTimeout = 30 * time.Second
 // takes each page but the first from etcd, which costs it four times as much. It returns nil if
 // that fails other than by a limit: pages work with any API server, and show why they fail.
 func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object, error) {
-	done, err := f.turn(ctx)
-	if err != nil {
+	if err := f.lists.Acquire(ctx, 1); err != nil {
 		return nil, err
 	}
-	defer done()
+	defer f.lists.Release(1)
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	w, m, err := f.events(ctx, metav1.ListOptions{
@@ -330,20 +307,33 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 // page reads one page of a list, and counts what it has.
 func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	list := listwatch.CheckedList(f.get, f.restored)
-	into, err := listwatch.UntilAnswered(ctx, unanswered, func() (runtime.Object, error) {
-		into, err := list(ctx, opts)
+	page, err := listwatch.UntilAnswered(ctx, unanswered, func() (runtime.Object, error) {
+		page, err := list(ctx, opts)
 		if unanswered(err) {
 			f.result(ctx, err)
 		}
-		return into, err
+		return page, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if over := f.count(into, opts.Continue != ""); over != nil {
+	if opts.Continue == "" {
+		f.budget.Begin()
+	}
+	objects, _ := apimeta.ExtractList(page) // client-go decoded it, so it is a list
+	if over := f.budget.Page(objects); over != nil {
 		return nil, over
 	}
-	return into, nil
+	if list, _ := apimeta.ListAccessor(page); list.GetContinue() == "" {
+		f.complete()
+	}
+	return page, nil
+}
+
+// complete ends a list that is within the limits.
+func (f *feed) complete() {
+	f.budget.End()
+	f.exceeded.Store(nil)
 }
 
 // watch watches for the reflector, unless the feed is beyond its limits.

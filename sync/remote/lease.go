@@ -83,12 +83,15 @@ func RenewSecret(ctx context.Context, self model.ClusterID, secret *corev1.Secre
 	if !ok || !claims.Due(now) {
 		return false, nil
 	}
-	token, err := requestToken(ctx, self, config, claims)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(claims.Expires - claims.Issued), Audiences: claims.Audience}}
+	answer, err := once(self, config, corev1client.NewForConfigAndClient, func(c *corev1client.CoreV1Client) (*authenticationv1.TokenRequest, error) {
+		return c.ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
+	})
 	if err != nil {
 		return false, fmt.Errorf("TokenRequest for ServiceAccount %s/%s: %s", claims.Namespace, claims.Name, model.OneLine(err.Error(), 200))
 	}
 	renewed := secret.DeepCopy()
-	if renewed.Data[kubeconfig.SecretKey], err = kubeconfig.WithToken(secret.Data[kubeconfig.SecretKey], token); err != nil {
+	if renewed.Data[kubeconfig.SecretKey], err = kubeconfig.WithToken(secret.Data[kubeconfig.SecretKey], answer.Status.Token); err != nil {
 		return false, fmt.Errorf("%s: %w", of, err)
 	}
 	// With the resource version, so that a Secret that join wrote meanwhile is not overwritten.
@@ -96,18 +99,6 @@ func RenewSecret(ctx context.Context, self model.ClusterID, secret *corev1.Secre
 		return false, fmt.Errorf("write %s: %w", of, err)
 	}
 	return true, nil
-}
-
-func requestToken(ctx context.Context, self model.ClusterID, config *rest.Config, claims kubeconfig.Claims) (string, error) {
-	seconds := claims.Expires - claims.Issued
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: claims.Audience}}
-	answer, err := once(self, config, corev1client.NewForConfigAndClient, func(c *corev1client.CoreV1Client) (*authenticationv1.TokenRequest, error) {
-		return c.ServiceAccounts(claims.Namespace).CreateToken(ctx, claims.Name, request, metav1.CreateOptions{})
-	})
-	if err != nil {
-		return "", err
-	}
-	return answer.Status.Token, nil
 }
 
 // once makes one request over a connection of its own.

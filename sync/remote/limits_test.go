@@ -44,10 +44,9 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 	config := &rest.Config{Host: server.URL, BearerToken: "one", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	log := funcr.New(func(prefix, args string) { p.change(func() { p.logged = append(p.logged, prefix+args) }) }, funcr.Options{})
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: log, Limits: limits, Hooks: Hooks{
-		Export:    func(*Connection, types.NamespacedName) {},
-		Namespace: func(string) {}, LeaseRead: func(*Connection, string) {},
-		Report: func(key types.NamespacedName) {
-			if key == (types.NamespacedName{}) {
+		LeaseRead: func(*Connection, string) {},
+		Changed: func(_ *Connection, what model.MemberChanged, key types.NamespacedName) {
+			if what == model.ReportChanged && key == (types.NamespacedName{}) {
 				p.change(func() { p.compared++ })
 			}
 		},

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/encoding/protowire"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -27,12 +28,13 @@ import (
 // readSize bounds one read of a response, so that no read asks for more than a burst.
 const readSize = 256 << 10
 
-// meter counts what is read of the response to one request. That of a watch counts
-// from the last event that was delivered, because client-go reads a whole event of
-// JSON into memory, however long it is.
+// meter counts what is read of the response to one request, at the speed of flow. That of a
+// watch counts from the last event that was delivered, because client-go reads a whole event
+// of JSON into memory, however long it is.
 type meter struct {
 	limit int64
 	what  string
+	flow  *flow
 	read  atomic.Int64
 	// exceeded, if not nil, is set with the first read beyond the limit.
 	exceeded *atomic.Pointer[budget.Exceeded]
@@ -57,7 +59,6 @@ type meteredBody struct {
 	io.ReadCloser
 	ctx    context.Context
 	cancel context.CancelFunc // ends the deadline of the request
-	flow   *flow
 	meter  *meter
 }
 
@@ -75,15 +76,20 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 		return 0, limit
 	}
 	if n > 0 {
-		if slow := b.flow.wait(b.ctx, n); slow != nil {
+		if slow := b.meter.flow.wait(b.ctx, n); slow != nil {
 			return n, slow
 		}
 	}
 	return n, err
 }
 
-// budgeted forwards the events of a watch as long as f is within the limits.
-func (f *feed) budgeted(ctx context.Context, inner watch.Interface, m *meter) watch.Interface {
+// openWatch makes one request for a watch, whose events are forwarded as long as f is within
+// the limits.
+func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	inner, m, err := f.events(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
 	events := make(chan watch.Event)
 	out := watch.NewProxyWatcher(events)
 	f.connection.done.Go(func() {
@@ -97,7 +103,7 @@ func (f *feed) budgeted(ctx context.Context, inner watch.Interface, m *meter) wa
 			f.result(ctx, err)
 		}
 	})
-	return out
+	return out, nil
 }
 
 // errOtherKind is for an event with an object of another kind than the feed is of.
@@ -145,25 +151,6 @@ func (f *feed) accept(event watch.Event, m *meter, count func(watch.Event) *budg
 	return nil
 }
 
-// count counts one page of a list of f.
-func (f *feed) count(page runtime.Object, continued bool) *budget.Exceeded {
-	objects, _ := apimeta.ExtractList(page) // client-go decoded it, so it is a list
-	if !continued {
-		f.budget.Begin()
-	}
-	over := f.budget.Page(objects)
-	if list, _ := apimeta.ListAccessor(page); over == nil && list.GetContinue() == "" {
-		f.complete()
-	}
-	return over
-}
-
-// complete ends a list that is within the limits.
-func (f *feed) complete() {
-	f.budget.End()
-	f.exceeded.Store(nil)
-}
-
 // smallBytes is how many bytes a second are read of responses with Leases, and the most that
 // are read of a response with one object. A Lease or a token has less than a few kilobytes.
 const smallBytes = 64 << 10
@@ -204,17 +191,6 @@ func (f *flow) exceeded() string {
 		return ""
 	}
 	return f.limit
-}
-
-type leaseKey struct{}
-
-// context is that of the requests of f. Leases, by which a peer counts as alive, do not
-// wait until everything else was read.
-func (f *feed) context(ctx context.Context) context.Context {
-	if f.resource == "leases" {
-		return context.WithValue(ctx, leaseKey{}, true)
-	}
-	return ctx
 }
 
 // SlowedBy is the limit that slows down what is read of the peer; empty if none does.

@@ -5,18 +5,25 @@ package remote
 
 import (
 	"cmp"
+	"context"
+	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -65,12 +72,78 @@ func (c *Connection) Report(key types.NamespacedName) (model.Report, bool) {
 	return report, err == nil && of == key
 }
 
+// narrowedInterval is the time between two lists of the records that only this cluster
+// reads, apart from those of the reflector.
+const narrowedInterval = time.Second
+
+func isNarrowed(record *exchangev1alpha1.ExportRecord) bool {
+	return record != nil && record.Spec.Withdrawn && record.Spec.Narrowed
+}
+
+// Withdrawals are what the peer states about exports of key that it withdrew: one
+// statement at most in each exchange namespace. The owner is notified of key once a
+// statement counts that did not before.
+//
+// The exporter writes the record in the namespace that only this cluster reads before it
+// states in the other that the scope of an export was narrowed, but the two are watched
+// separately: the statement may be read first. So it counts only after the API server has said
+// that there is no such record.
+func (c *Connection) Withdrawals(key types.NamespacedName) []model.Withdrawal {
+	all, own := c.feeds.exports[0].record(key), c.feeds.exports[1].record(key)
+	if isNarrowed(all) && own == nil && (*c.confirmed.Load())[all.Name] != all.ResourceVersion {
+		c.unconfirmed.Up()
+		return nil
+	}
+	return exchange.Withdrawals(c.opts.ID, all, own)
+}
+
+// confirmNarrowed asks the API server about all statements when one does not count yet,
+// until ctx ends.
+func (c *Connection) confirmNarrowed(ctx context.Context) {
+	pace := flowcontrol.NewTokenBucketRateLimiter(float32(time.Second/narrowedInterval), 1)
+	for c.unconfirmed.Wait(ctx) && pace.Wait(ctx) == nil {
+		stated := map[string]string{}
+		for _, item := range c.feeds.exports[0].store.List() {
+			if record := item.(*exchangev1alpha1.ExportRecord); isNarrowed(record) {
+				stated[record.Name] = record.ResourceVersion
+			}
+		}
+		stated, err := listwatch.UntilAnswered(ctx, unanswered, func() (map[string]string, error) { return c.feeds.exports[1].absent(ctx, stated) })
+		if err != nil { // the feed reports why
+			c.unconfirmed.Up()
+			continue
+		}
+		before := c.confirmed.Swap(&stated)
+		for name, version := range stated {
+			if key, ok := model.RecordKey(name); ok && (*before)[name] != version {
+				c.opts.Hooks.Changed(c, model.ExportChanged, key)
+			}
+		}
+	}
+}
+
+// absent are names but those of which the API server has a record in the feed now. It keeps
+// nothing of the records: the list of a peer may have no end.
+func (f *feed) absent(ctx context.Context, names map[string]string) (map[string]string, error) {
+	out := maps.Clone(names)
+	records := pager.New(f.get)
+	records.PageBufferSize = 0
+	return out, records.EachListItem(ctx, metav1.ListOptions{}, func(record runtime.Object) error {
+		delete(out, record.(metav1.Object).GetName())
+		return nil
+	})
+}
+
 // Slices are the copies that the peer publishes for key, and how many more it does than a
 // record may name.
 func (c *Connection) Slices(key types.NamespacedName) (copies []*discoveryv1.EndpointSlice, more int) {
 	var lists [2][]*discoveryv1.EndpointSlice
 	for i, f := range c.feeds.slices {
-		items, left := f.copies(key)
+		items, _ := f.store.ByIndex(indexExport, key.String()) // the index exists
+		if left := len(items) - exchange.MaxSliceNames; left > 0 {
+			slices.SortFunc(items, func(a, b any) int { return cmp.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName()) })
+			items, more = items[:exchange.MaxSliceNames], more+left
+		}
 		for _, item := range items {
 			slice, err := compactslice.Open(item.(*discoveryv1.EndpointSlice))
 			if err != nil {
@@ -80,20 +153,8 @@ func (c *Connection) Slices(key types.NamespacedName) (copies []*discoveryv1.End
 				lists[i] = append(lists[i], slice)
 			}
 		}
-		more += left
 	}
 	return exchange.MergeCopies(lists[:]...), more
-}
-
-// copies are the slices of key as they are cached: the first ones by name, up to as many
-// as a record may name. More is how many are left out.
-func (f *feed) copies(key types.NamespacedName) (items []any, more int) {
-	items, _ = f.store.ByIndex(indexExport, key.String()) // the index exists
-	if len(items) <= exchange.MaxSliceNames {
-		return items, 0
-	}
-	slices.SortFunc(items, func(a, b any) int { return cmp.Compare(a.(metav1.Object).GetName(), b.(metav1.Object).GetName()) })
-	return items[:exchange.MaxSliceNames], len(items) - exchange.MaxSliceNames
 }
 
 // Keys lists what the peer's records are called; whether they are valid is
@@ -137,12 +198,17 @@ func sliceKey(obj any) (types.NamespacedName, bool) {
 	return model.LabeledExport(obj.(*discoveryv1.EndpointSlice).Labels)
 }
 
-// recordHandler notifies changed of the names of records.
+// recordHandler notifies the owner of what records are about.
 // Nothing is notified of until what is read may be used: the owner then reads everything.
-func (c *Connection) recordHandler(changed func(name string)) handler {
+func (c *Connection) recordHandler(what model.MemberChanged) handler {
 	notify := func(obj any) {
-		if c.verified.Load() {
-			changed(obj.(metav1.Object).GetName())
+		name := obj.(metav1.Object).GetName()
+		key, ok := model.RecordKey(name)
+		if what == model.NamespaceChanged {
+			key, ok = types.NamespacedName{Name: name}, true
+		}
+		if ok && c.verified.Load() {
+			c.opts.Hooks.Changed(c, what, key)
 		}
 	}
 	return handler{func(before, now any) {
@@ -158,7 +224,7 @@ func (c *Connection) recordHandler(changed func(name string)) handler {
 func (c *Connection) sliceHandler() handler {
 	notify := func(obj any) {
 		if key, ok := sliceKey(obj); ok && c.verified.Load() {
-			c.opts.Hooks.Export(c, key)
+			c.opts.Hooks.Changed(c, model.ExportChanged, key)
 		}
 	}
 	return handler{func(before, now any) {
@@ -240,13 +306,4 @@ func (c *Connection) check(obj any) (err error) {
 		_, err = exchange.FromNamespaceRecord(c.opts.ID, record)
 	}
 	return err
-}
-
-// keyOf passes on the name of a record as what it is about.
-func keyOf(changed func(types.NamespacedName)) func(name string) {
-	return func(name string) {
-		if key, ok := model.RecordKey(name); ok {
-			changed(key)
-		}
-	}
 }

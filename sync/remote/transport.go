@@ -41,10 +41,9 @@ type Transport struct {
 	timeout time.Duration
 	// responseBytes is the maximal size of a response that is no watch of a feed.
 	responseBytes int64
-	// flow is how fast all responses are read, but those with Leases; leases is how fast
-	// these are.
-	flow, leases *flow
-	current      atomic.Pointer[credentials]
+	// flow is how fast responses are read, unless the meter of a request says otherwise.
+	flow    *flow
+	current atomic.Pointer[credentials]
 }
 
 // credentials are a token, and a transport that verifies the server and sends everything else.
@@ -59,8 +58,7 @@ func NewTransport(self model.ClusterID, limits budget.Limits) *Transport {
 	limits.SetDefaults()
 	return &Transport{
 		self: self, timeout: requestTimeout, responseBytes: limits.ResponseBytes,
-		flow:   newFlow(limits.BytesPerSecond, limits.BurstBytes, ""),
-		leases: newFlow(smallBytes, readSize, " of Leases"),
+		flow: newFlow(limits.BytesPerSecond, limits.BurstBytes, ""),
 	}
 }
 
@@ -110,13 +108,9 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	response.Header = http.Header{"Content-Type": response.Header["Content-Type"]}
 	m, is := ctx.Value(meterKey{}).(*meter)
 	if !is {
-		m = &meter{limit: t.responseBytes, what: "one response"}
+		m = &meter{limit: t.responseBytes, what: "one response", flow: t.flow}
 	}
-	speed := t.flow
-	if ctx.Value(leaseKey{}) != nil {
-		speed = t.leases
-	}
-	response.Body = &meteredBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, flow: speed, meter: m}
+	response.Body = &meteredBody{ReadCloser: response.Body, ctx: ctx, cancel: cancel, meter: m}
 	return response, nil
 }
 

@@ -10,6 +10,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -80,26 +81,15 @@ func Sanitize(data []byte) (*rest.Config, *Fault) {
 // onlyContext finds the one context. With several, which one is meant would
 // hang on current-context, and a slip there would connect to another cluster.
 func onlyContext(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *Fault) {
-	if len(config.Contexts) != 1 {
-		return nil, nil, &Fault{"contexts", fmt.Sprintf("exactly one context, found %d", len(config.Contexts)), "remove all contexts but the peer's"}
-	}
-	for name, context := range config.Contexts {
-		if config.CurrentContext != "" && config.CurrentContext != name {
-			return nil, nil, &Fault{"current-context", "the name of the only context, or nothing", "set it to that name"}
-		}
-		if context == nil {
-			return nil, nil, &Fault{"contexts[0].context", "a cluster and a user", rejoin}
-		}
-		cluster, user := config.Clusters[context.Cluster], config.AuthInfos[context.AuthInfo]
-		if cluster == nil {
-			return nil, nil, &Fault{"contexts[0].context.cluster", "the name of an entry in clusters", rejoin}
-		}
-		if user == nil {
-			return nil, nil, &Fault{"contexts[0].context.user", "the name of an entry in users", rejoin}
-		}
-		return cluster, user, nil
-	}
-	return nil, nil, nil // not reached: there is exactly one context
+	name := strings.Join(slices.Sorted(maps.Keys(config.Contexts)), ",")
+	context := cmp.Or(config.Contexts[name], &clientcmdapi.Context{})
+	cluster, user := config.Clusters[context.Cluster], config.AuthInfos[context.AuthInfo]
+	return cluster, user, firstOf("", []check{
+		{len(config.Contexts) != 1, Fault{"contexts", fmt.Sprintf("exactly one context, found %d", len(config.Contexts)), "remove all contexts but the peer's"}},
+		{config.CurrentContext != "" && config.CurrentContext != name, Fault{"current-context", "the name of the only context, or nothing", "set it to that name"}},
+		{cluster == nil, Fault{"contexts[0].context.cluster", "the name of an entry in clusters", rejoin}},
+		{user == nil, Fault{"contexts[0].context.user", "the name of an entry in users", rejoin}},
+	})
 }
 
 // check is one condition under which a kubeconfig is refused.
@@ -126,9 +116,7 @@ func IsServer(address string) bool {
 }
 
 func checkCluster(c *clientcmdapi.Cluster) *Fault {
-	if c == nil {
-		return &Fault{"clusters.cluster", "a server and its certificate authority", rejoin}
-	}
+	c = cmp.Or(c, &clientcmdapi.Cluster{})
 	const reachable = "give the peer's API server as this cluster reaches it"
 	return firstOf("clusters.cluster.", []check{
 		{c.CertificateAuthority != "", Fault{"certificate-authority", "no file path", "put the certificates into certificate-authority-data"}},
@@ -141,11 +129,10 @@ func checkCluster(c *clientcmdapi.Cluster) *Fault {
 			Fault{"certificate-authority-data", "base64 of PEM certificates", rejoin}},
 	})
 }
+
 func checkUser(u *clientcmdapi.AuthInfo) *Fault {
 	const inline = "put a token, or client-certificate-data and client-key-data, into the kubeconfig"
-	if u == nil {
-		return &Fault{"users.user", "a token or a client certificate", inline}
-	}
+	u = cmp.Or(u, &clientcmdapi.AuthInfo{})
 	certified := len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0
 	_, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData)
 	return firstOf("users.user", []check{

@@ -45,7 +45,7 @@ func TestAnAgentReadsASimulatedMember(t *testing.T) {
 		ID: w.ID(1), Self: "a", ClusterSet: w.Set, ClusterUID: w.UID(1), Log: logr.Discard(),
 		Config: &rest.Config{Host: server.URL, BearerToken: "any", TLSClientConfig: rest.TLSClientConfig{CAData: server.CA}},
 		Hooks: remote.Hooks{
-			Export: func(*remote.Connection, types.NamespacedName) {}, Namespace: func(string) {}, Report: func(types.NamespacedName) {},
+			Changed:   func(*remote.Connection, model.MemberChanged, types.NamespacedName) {},
 			LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection) { t.Error("a record is not valid") },
 			Restored: func(*remote.Connection, error) { t.Error("versions go back") },
 		},
