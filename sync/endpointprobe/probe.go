@@ -140,23 +140,18 @@ func (p *Prober) Start(ctx context.Context) error {
 
 // Round probes all that is watched once.
 func (p *Prober) Round(ctx context.Context) {
-	answers := p.Dial(ctx, p.targets())
+	p.mu.Lock()
+	targets := sets.New[netip.AddrPort]()
+	for _, clusters := range p.watched {
+		for _, s := range clusters {
+			targets.Insert(s.sample...)
+		}
+	}
+	p.mu.Unlock()
+	answers := p.Dial(ctx, targets)
 	if ctx.Err() == nil { // else the connections were canceled
 		p.count(answers)
 	}
-}
-
-// targets are all addresses of all samples, each once.
-func (p *Prober) targets() sets.Set[netip.AddrPort] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := sets.New[netip.AddrPort]()
-	for _, clusters := range p.watched {
-		for _, s := range clusters {
-			all.Insert(s.sample...)
-		}
-	}
-	return all
 }
 
 // Dial says of each target whether it accepts a connection.

@@ -32,7 +32,7 @@ type link struct {
 	transport *remote.Transport
 	// current is the content of the file in use; nil until it was there and good.
 	current atomic.Pointer[content]
-	// wrong is why the file is not used as it is now; nil if it is.
+	// wrong is why the file is not used as it is now; empty if it is.
 	wrong atomic.Pointer[string]
 }
 
@@ -42,7 +42,9 @@ type content struct {
 }
 
 func newLink(path string, self model.ClusterID) *link {
-	return &link{path: path, transport: remote.NewTransport(self, budget.Limits{})}
+	l := &link{path: path, transport: remote.NewTransport(self, budget.Limits{})}
+	l.wrong.Store(new(fmt.Sprintf("the kubeconfig of the exchange, %s, was not read yet", path)))
+	return l
 }
 
 // errServerChanged ends the process: another server may hold other data, and
@@ -53,20 +55,18 @@ var errServerChanged = errors.New("the kubeconfig of the exchange names another 
 // error is errServerChanged.
 func (l *link) read(log logr.Logger) error {
 	changed, err := l.use()
-	switch {
-	case errors.Is(err, errServerChanged):
+	wrong := ""
+	if errors.Is(err, errServerChanged) {
 		return err
-	case err != nil:
-		err = fmt.Errorf("the kubeconfig of the exchange, %s: %w", l.path, err)
-		text := err.Error()
-		if before := l.wrong.Swap(&text); before == nil || *before != text {
-			log.Error(err, "the kubeconfig of the exchange is not used")
-		}
-		return nil
+	} else if err != nil {
+		wrong = fmt.Sprintf("the kubeconfig of the exchange, %s: %v", l.path, err)
+	}
+	switch before := *l.wrong.Swap(&wrong); {
+	case wrong != "" && wrong != before:
+		log.Error(errors.New(wrong), "the kubeconfig of the exchange is not used")
 	case changed:
 		log.Info("the kubeconfig of the exchange was read")
 	}
-	l.wrong.Store(nil)
 	return nil
 }
 
@@ -87,10 +87,7 @@ func (l *link) use() (changed bool, err error) {
 	if fault != nil {
 		return false, errors.New(fault.String())
 	}
-	server, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return false, errors.New("clusters.cluster.server: expected the URL of an API server")
-	}
+	server, _ := url.Parse(config.Host) // which Sanitize has done
 	if before != nil && *before.server != *server {
 		return false, errServerChanged
 	}
@@ -122,10 +119,7 @@ func (l *link) problem() error {
 	if l.current.Load() != nil {
 		return nil
 	}
-	if wrong := l.wrong.Load(); wrong != nil {
-		return errors.New(*wrong)
-	}
-	return fmt.Errorf("the kubeconfig of the exchange, %s, was not read yet", l.path)
+	return errors.New(*l.wrong.Load())
 }
 
 // restConfig is for clients whose transport is the link.

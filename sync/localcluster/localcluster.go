@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,10 +70,7 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
 
 // Get returns the current properties; none before everything was read.
 func (h *Watcher) Get() model.LocalCluster {
-	if now := h.now.Load(); now != nil {
-		return *now
-	}
-	return model.LocalCluster{}
+	return ptr.Deref(h.now.Load(), model.LocalCluster{})
 }
 
 // Known is closed once everything was read, or that took too long.

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
@@ -25,16 +26,8 @@ const maxTick = time.Second
 
 // monitorLiveness does what depends on time until ctx ends: it updates liveness.
 func (s *Set) monitorLiveness(ctx context.Context) error {
-	ticker := s.opts.Clock.NewTicker(min(maxTick, s.opts.LostAfter/20))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-			s.tick()
-		}
-	}
+	wait.UntilWithContext(ctx, func(context.Context) { s.tick() }, min(maxTick, s.opts.LostAfter/20))
+	return nil
 }
 
 // tick checks all peers once.
@@ -69,6 +62,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 	}
 	switch {
 	case !m.heartbeat.tracker.Missed(now):
+		return nothing
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
 	case !m.heartbeat.requesting && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/2:
@@ -85,6 +79,9 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 				return s.leaseChecked(m, renewal, failure)
 			})
 		})
+	}
+	if m.heartbeat.tracker.Overdue(now) { // and probes may have found something
+		return s.leaseOverdue(m, now, m.heartbeat.failure)
 	}
 	return nothing
 }
@@ -189,19 +186,6 @@ func (s *Set) probe(now time.Time) {
 		}
 	}
 	s.prober.Watch(types.NamespacedName{}, overdue)
-}
-
-// probed takes what probes found.
-func (s *Set) probed() {
-	for _, known := range s.Members() {
-		s.update(known.ID, func(m *member) model.MemberChanged {
-			now := s.opts.Clock.Now()
-			if !m.heartbeat.tracker.Overdue(now) {
-				return nothing
-			}
-			return s.leaseOverdue(m, now, m.heartbeat.failure)
-		})
-	}
 }
 
 // sample finds which endpoints of m answer.

@@ -59,7 +59,7 @@ type Options struct {
 	// changed. A change of its state is written at once.
 	StatusInterval time.Duration
 	// Clock is this cluster's; default the real one.
-	Clock clock.WithTicker
+	Clock clock.PassiveClock
 	// Recorder writes events about Peers.
 	Recorder events.EventRecorder
 	// Registry takes the package's metrics; nil registers none.
@@ -114,7 +114,7 @@ type snapshot struct {
 
 // New returns a Set without any member.
 func New(opts Options) *Set {
-	opts.Clock, opts.Probe = cmp.Or[clock.WithTicker](opts.Clock, clock.RealClock{}), cmp.Or(opts.Probe, 2*time.Second)
+	opts.Clock, opts.Probe = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{}), cmp.Or(opts.Probe, 2*time.Second)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Set{
 		opts: opts, ctx: ctx, cancel: cancel, listed: make(chan struct{}),
@@ -128,7 +128,6 @@ func New(opts Options) *Set {
 	s.prober = endpointprobe.New(endpointprobe.Options{
 		Dial: opts.Dial, Interval: opts.Probe, Concurrency: 10 * maxSample, Sample: maxSample, Strict: true, Log: opts.Log,
 	})
-	s.prober.Subscribe(func(types.NamespacedName) { s.probed() })
 	s.view.Store(&view{})
 	return s
 }

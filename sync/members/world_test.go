@@ -276,10 +276,10 @@ func (w *world) await(what string, met func() bool) {
 func (w *world) pass(seconds int) {
 	for range seconds {
 		w.clock.Step(time.Second)
-		w.set.tick()
 		if s := w.clock.Since(begun) / time.Second; s%2 == 0 {
 			w.set.prober.Round(w.t.Context())
 		}
+		w.set.tick()
 		w.await("the question is answered", func() bool {
 			w.set.mu.Lock()
 			defer w.set.mu.Unlock()

@@ -5,6 +5,7 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,8 +36,8 @@ const (
 )
 
 // burst is how many times in a row a peer becomes verified, states something else of itself, or
-// has reported on everything. Each time, all that it may concern is compared. After these,
-// Limits.Pause must pass each time.
+// has reported on everything, besides the first time of each. Each time, all that
+// it may concern is compared. After these, Limits.Pause must pass each time.
 const burst = 10
 
 // maxVersion and maxDrained bound what a peer states, in bytes.
@@ -86,8 +87,7 @@ type Connection struct {
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 
-	// verified: everything was read, and the MemberRecord is what it should be.
-	verified atomic.Bool
+	verified atomic.Bool     // as stated, for readers
 	ctx      context.Context // ends with Stop
 	// confirmed are the versions of the statements of a narrower scope that count, by name;
 	// unconfirmed is for one that does not yet.
@@ -97,21 +97,20 @@ type Connection struct {
 	mu         sync.Mutex
 	catchingUp bool // the peer says that it has not reported on everything yet
 	failing    map[*feed]Failure
-	// reported is what Reported returns, as of the last refresh.
-	reported bool
-	state    State
-	// What the peer can make change, see burst.
-	verifications, statements, reports seldom
+	state      State
+	// stated is followed as often as changes allows; paused is true until the end of a pause.
+	stated  statement
+	changes *rate.Limiter
+	paused  bool
 }
 
-// seldom limits how often something happens.
-type seldom struct {
-	limiter *rate.Limiter
-	waits   bool // for the end of a pause
-}
-
-func newSeldom(limits budget.Limits) seldom {
-	return seldom{limiter: rate.NewLimiter(rate.Every(limits.Pause), burst)}
+// statement is what a peer can make change as often as it likes, and all that it exports or
+// imports may depend on.
+type statement struct {
+	// verified: everything was read, and the MemberRecord is what it should be. reported is what
+	// Reported returns.
+	verified, reported bool
+	version, drained   string
 }
 
 // State is what is known of a peer besides what it exports and reports.
@@ -136,7 +135,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	c := &Connection{
 		opts: opts, transport: transport, cancel: cancel, unconfirmed: notify.NewWake(),
 		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
-		ctx: ctx, verifications: newSeldom(opts.Limits), statements: newSeldom(opts.Limits), reports: newSeldom(opts.Limits),
+		ctx: ctx, changes: rate.NewLimiter(rate.Every(opts.Limits.Pause), burst+3),
 	}
 	c.confirmed.Store(&map[string]string{})
 	var err error
@@ -193,7 +192,7 @@ func (c *Connection) Watching() bool {
 func (c *Connection) Reported() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.reported
+	return c.stated.reported
 }
 
 // refresh computes verified and state, and notifies the owner of a change. Once all required
@@ -201,36 +200,35 @@ func (c *Connection) Reported() bool {
 // means that the peer has published none.
 func (c *Connection) refresh() {
 	c.mu.Lock()
-	before, was := c.state, c.verified.Load()
-	now := !slices.ContainsFunc(c.feeds.all(), func(f *feed) bool { return f.isRequired() && !f.listed.Load() })
+	before, was := c.state, c.stated
+	now, member := statement{version: was.version, drained: was.drained}, Failure{}
 	record, _ := cached[*exchangev1alpha1.MemberRecord](c.feeds.members, string(c.opts.ID))
-	member := Failure{}
-	if now {
+	if !slices.ContainsFunc(c.feeds.all(), func(f *feed) bool { return f.isRequired() && !f.listed.Load() }) {
 		member = c.checkMember(record)
+		now.verified = member == Failure{}
 	}
-	if !was && (now && member == Failure{} || c.verifications.waits) && !c.allows(&c.verifications) {
+	if record != nil {
+		now.version, now.drained = model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
+	}
+	_, failed := c.failing[c.feeds.reports]
+	now.reported = c.feeds.reports.listed.Load() && !c.catchingUp || failed
+	// What is not so any more counts at once.
+	c.stated.verified, c.stated.reported = was.verified && now.verified, was.reported && now.reported
+	if now != c.stated && c.mayChange() {
+		c.stated = now
+	}
+	if !c.stated.verified && (now.verified || c.paused) {
 		// Whether it is valid just now is no news until the pause is over.
 		member = Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
 			c.feeds.members.namespace, c.opts.ID, c.opts.Limits.Pause, c.opts.ID)}
 	}
-	now = now && member == Failure{}
-	c.state.Problem = c.currentProblem(member)
-	if record != nil {
-		version, drained := model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
-		if (version != before.Version || drained != before.Drained) && c.allows(&c.statements) {
-			c.state.Version, c.state.Drained = version, drained
-		}
-	}
+	c.state = State{c.currentProblem(member), c.stated.version, c.stated.drained}
 	if c.state.Problem.Reason == ReasonUnreachable && before.Problem.Reason == ReasonUnreachable {
 		c.state.Problem = before.Problem // the text of the error differs with each attempt
 	}
-	c.verified.Store(now)
-	changed := was != now || before != c.state
-	_, failed := c.failing[c.feeds.reports]
-	reported := c.feeds.reports.listed.Load() && !c.catchingUp || failed
-	reported = reported && (c.reported || c.allows(&c.reports))
-	notify := now && reported && !c.reported // before, no report is readable
-	c.reported = reported
+	c.verified.Store(c.stated.verified)
+	changed := was.verified != c.stated.verified || before != c.state
+	notify := c.stated.verified && c.stated.reported && !was.reported // before, no report is readable
 	c.mu.Unlock()
 	if changed {
 		c.opts.Hooks.State(c)
@@ -240,19 +238,19 @@ func (c *Connection) refresh() {
 	}
 }
 
-// allows reports whether something that is seldom may happen now. If not, refresh is called
+// mayChange reports whether what is stated may change now. If not, refresh is called
 // again later. It needs mu.
-func (c *Connection) allows(s *seldom) bool {
-	if s.waits || s.limiter.Allow() {
-		return !s.waits
+func (c *Connection) mayChange() bool {
+	if c.paused || c.changes.Allow() {
+		return !c.paused
 	}
-	s.waits = true
+	c.paused = true
 	c.done.Go(func() {
 		select {
 		case <-c.ctx.Done():
 		case <-time.After(c.opts.Limits.Pause):
 			c.mu.Lock()
-			s.waits = false
+			c.paused = false
 			c.mu.Unlock()
 			c.refresh()
 		}
@@ -326,4 +324,54 @@ func (c *Connection) confirmMember(ctx context.Context) error {
 		return errors.New(p.Message)
 	}
 	return nil
+}
+
+// Reasons for which a peer, or a part of what it publishes, cannot be read, beside
+// InvalidRecord and LimitExceeded.
+const (
+	ReasonUnreachable      = "Unreachable"
+	ReasonUnauthorized     = "Unauthorized"
+	ReasonForbidden        = "Forbidden"
+	ReasonNotInstalled     = "NotInstalled"
+	ReasonMemberUnverified = "MemberUnverified"
+	ReasonClusterIDReused  = "ClusterIDReused"
+	ReasonHeartbeatMissing = "HeartbeatMissing"
+)
+
+// Failure is why a peer cannot be read, or is not Connected. Reason is one word;
+// the zero value is no failure.
+type Failure struct{ Reason, Message string }
+
+// rejoin is the remedy for what joining makes.
+const rejoin = "run kubectl comity join again"
+
+// describe says why f cannot be read. It passes on no text of the peer's server,
+// which would let a peer write into the events of this cluster.
+func describe(id model.ClusterID, f *feed, err error) Failure {
+	kept := "what was read before is kept"
+	if f.without != "" {
+		kept = "its exports are imported all the same, but " + f.without
+	}
+	failure := func(reason, problem, remedy string) Failure {
+		return Failure{reason, fmt.Sprintf("%s in namespace %s of cluster %s: %s; %s; remedy: %s", f.kind, f.namespace, id, problem, kept, remedy)}
+	}
+	var status apierrors.APIStatus
+	var mistyped *json.UnmarshalTypeError
+	var noTime *time.ParseError
+	var limit *budget.Exceeded
+	switch in := "in cluster " + string(id); {
+	case errors.As(err, &limit):
+		return failure(model.ReasonLimitExceeded, limit.Error()+", so nothing new is read", "find out why so much is published "+in+", and withdraw what is not needed")
+	case errors.As(err, &mistyped), errors.As(err, &noTime), errors.Is(err, errOtherKind):
+		return failure(model.ReasonInvalidRecord, "one of them is of another kind, or holds a field of another type, than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
+	case apierrors.IsForbidden(err):
+		return failure(ReasonForbidden, "reading is forbidden; expected the Role that joining makes", rejoin)
+	case apierrors.IsUnauthorized(err):
+		return failure(ReasonUnauthorized, "the token is not accepted (expired or revoked)", rejoin)
+	case apierrors.IsNotFound(err):
+		return failure(ReasonNotInstalled, "the kind is unknown there; expected Comity's CRDs, in this version", "install or upgrade Comity "+in)
+	case errors.As(err, &status):
+		return failure(ReasonUnreachable, fmt.Sprintf("the server answers %d; expected a list", status.Status().Code), "check that API server")
+	}
+	return failure(ReasonUnreachable, fmt.Sprintf("the server cannot be reached (%s)", model.OneLine(err.Error(), 200)), "check the address in the Secret of the Peer, and the network")
 }

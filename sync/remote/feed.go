@@ -59,8 +59,8 @@ type feed struct {
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
 	exceeded  atomic.Pointer[budget.Exceeded]
-	object    reflect.Type // of what an event has
-	newList   func() runtime.Object
+	object    reflect.Type   // of what an event has
+	empty     runtime.Object // list
 	client    rest.Interface
 	reflector *toolscache.Reflector
 	store     toolscache.Indexer
@@ -122,20 +122,21 @@ func newFeeds(c *Connection) (feeds, error) {
 	}
 	lists := semaphore.NewWeighted(maxLists)
 	var failed error
-	open := func(f *feed, object runtime.Object, handler handler) {
-		f.connection, f.handler, f.lists, f.flow = c, handler, cmp.Or(f.lists, lists), cmp.Or(f.flow, c.transport.flow)
+	open := func(f *feed, object, list runtime.Object, handler handler) {
+		f.connection, f.empty, f.handler, f.lists, f.flow = c, list, handler, cmp.Or(f.lists, lists), cmp.Or(f.flow, c.transport.flow)
 		failed = errors.Join(failed, f.open(scheme, config, object))
 	}
 	for i, namespace := range []string{shared, scoped} {
 		out.exports[i] = &feed{namespace: namespace, confirmed: true}
 		out.slices[i] = &feed{namespace: namespace}
-		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, c.recordHandler(model.ExportChanged))
-		open(out.slices[i], &discoveryv1.EndpointSlice{}, c.sliceHandler())
+		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.recordHandler(model.ExportChanged))
+		open(out.slices[i], &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, c.sliceHandler())
 	}
-	open(out.members, &exchangev1alpha1.MemberRecord{}, handler{func(_, _ any) { c.refresh() }, func(any) { c.refresh() }})
-	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, c.recordHandler(model.NamespaceChanged))
-	open(out.leases, &coordinationv1.Lease{}, c.leaseHandler())
-	open(out.reports, &exchangev1alpha1.ImportRecord{}, c.recordHandler(model.ReportChanged))
+	member := handler{func(_, _ any) { c.refresh() }, func(any) { c.refresh() }}
+	open(out.members, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, member)
+	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.recordHandler(model.NamespaceChanged))
+	open(out.leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}, c.leaseHandler())
+	open(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.recordHandler(model.ReportChanged))
 	return out, failed
 }
 
@@ -147,10 +148,6 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		return err
 	}
 	f.kind, f.resource, f.object = kind.Kind+"s", strings.ToLower(kind.Kind)+"s", reflect.TypeOf(object)
-	f.newList = func() runtime.Object {
-		list, _ := scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) // each kind has one
-		return list
-	}
 	c, version := f.connection, kind.GroupVersion()
 	config = rest.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &version
@@ -215,7 +212,7 @@ func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object
 		return nil, err
 	}
 	defer f.lists.Release(1)
-	into := f.newList()
+	into := f.empty.DeepCopyObject()
 	m := &meter{limit: f.connection.opts.Limits.ResponseBytes, what: "one response", flow: f.flow}
 	return into, f.request(opts).Do(context.WithValue(ctx, meterKey{}, m)).Into(into)
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
 )
 
@@ -216,7 +216,7 @@ type countingCodecs struct {
 
 // SupportedMediaTypes leaves out YAML, which an API server sends only if asked for.
 func (c countingCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
-	return slices.DeleteFunc(slices.Clone(c.NegotiatedSerializer.SupportedMediaTypes()), func(info runtime.SerializerInfo) bool {
+	return model.Without(c.NegotiatedSerializer.SupportedMediaTypes(), func(info runtime.SerializerInfo) bool {
 		return info.MediaType != runtime.ContentTypeJSON && info.MediaType != runtime.ContentTypeProtobuf
 	})
 }
