@@ -33,7 +33,7 @@ import (
 type namespaceCaches struct {
 	// make gives the cache of one namespace, not started yet.
 	make func(namespace string) (cache.Cache, error)
-	// ready is closed once the first namespaces are known.
+	// ready is closed once the first namespaces were read.
 	ready chan struct{}
 
 	mu      sync.RWMutex
@@ -49,7 +49,6 @@ type namespaceCache struct {
 	uid       types.UID
 	ctx       context.Context // ends when the namespace is removed
 	cancel    context.CancelFunc
-	waited    chan struct{} // closed once it is synced, or ctx ended
 	synced    atomic.Bool
 }
 
@@ -71,7 +70,7 @@ func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.U
 		return fmt.Errorf("watch namespace %s: %w", namespace, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	added := &namespaceCache{Cache: one, namespace: namespace, uid: uid, ctx: ctx, cancel: cancel, waited: make(chan struct{})}
+	added := &namespaceCache{Cache: one, namespace: namespace, uid: uid, ctx: ctx, cancel: cancel}
 	for _, setup := range s.setups {
 		if err := setup(added); err != nil {
 			cancel()
@@ -81,7 +80,6 @@ func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.U
 	s.all[namespace] = added
 	s.running.Go(func() { _ = one.Start(ctx) }) // ends without an error when ctx does
 	s.running.Go(func() {
-		defer close(added.waited)
 		if one.WaitForCacheSync(ctx) {
 			added.synced.Store(true)
 			synced()
@@ -197,16 +195,7 @@ func (w *watch) Start(_ context.Context, queue workqueue.TypedRateLimitingInterf
 	})
 }
 
-// WaitForSync waits until the namespaces that are watched now were read. A namespace
-// that goes meanwhile is not waited for.
+// WaitForSync waits until the first namespaces were read.
 func (w *watch) WaitForSync(ctx context.Context) error {
-	if !notify.AwaitClosed(ctx, w.caches.ready) {
-		return ctx.Err()
-	}
-	for _, one := range w.caches.watched() {
-		if !notify.AwaitClosed(ctx, one.waited) {
-			return ctx.Err()
-		}
-	}
-	return nil
+	return notify.After(w.caches.ready).WaitForSync(ctx)
 }

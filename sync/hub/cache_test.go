@@ -28,7 +28,6 @@ type fakeCache struct {
 	name    string
 	release chan struct{} // closed once it is synced
 	ended   chan struct{} // closed when its context ended
-	waits   chan struct{} // one for each that waits until it is synced
 	indexed []string
 }
 
@@ -55,7 +54,6 @@ func (f *fakeCache) Start(ctx context.Context) error {
 }
 
 func (f *fakeCache) WaitForCacheSync(ctx context.Context) bool {
-	f.waits <- struct{}{}
 	select {
 	case <-f.release:
 		return true
@@ -88,7 +86,7 @@ func fixture(t *testing.T, names ...string) (*namespaceCaches, func(n int) *fake
 	}
 	var made []*fakeCache
 	s := newNamespaceCaches(func(string) (cache.Cache, error) {
-		f := &fakeCache{name: names[len(made)], release: make(chan struct{}), ended: make(chan struct{}), waits: make(chan struct{}, 10)}
+		f := &fakeCache{name: names[len(made)], release: make(chan struct{}), ended: make(chan struct{})}
 		f.Scheme = scheme
 		made = append(made, f)
 		return f, nil
@@ -214,22 +212,4 @@ func TestWatchesAndIndexesReachEveryNamespace(t *testing.T) {
 			t.Errorf("indexes of %s (-want +got):\n%s", want, diff)
 		}
 	}
-}
-
-func TestWhoWaitsIsNotKeptByANamespaceThatGoes(t *testing.T) {
-	s, made := fixture(t, "one", "two")
-	add(t, s, "comity-a", "1")
-	add(t, s, "comity-a-to-b", "2")
-	close(made(0).release)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := (&watch{caches: s}).WaitForSync(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}()
-	close(s.ready)
-	await(t, "it is watched", made(1).waits)
-	s.remove("comity-a-to-b") // it never becomes synced
-	await(t, "the wait ends", done)
 }

@@ -196,14 +196,12 @@ func (h *Hub) Read() error {
 	default:
 		return errors.New("the Peers are not read yet, so neither are the exchange namespaces in the hub")
 	}
-	unread := h.unknown()
 	for name := range h.wanted() {
-		if last := h.last(name); last.usable() && !h.caches.isSynced(name, last.uid) {
-			unread = name
+		last := h.last(name)
+		unknown := !last.known && (last.problem == "" || name == model.ExchangeNamespace(h.opts.Self))
+		if unknown || last.usable() && !h.caches.isSynced(name, last.uid) {
+			return fmt.Errorf("exchange namespace %s in the hub was not read yet", name)
 		}
-	}
-	if unread != "" {
-		return fmt.Errorf("exchange namespace %s in the hub was not read yet", unread)
 	}
 	return nil
 }
@@ -234,9 +232,6 @@ func (h *Hub) Start(ctx context.Context) error {
 		}
 	})
 	defer unsubscribe()
-	if !notify.AwaitClosed(ctx, h.opts.Peers.Listed()) {
-		return nil
-	}
 	tick := time.NewTicker(h.opts.CheckInterval)
 	defer tick.Stop()
 	ready := sync.OnceFunc(func() { close(h.caches.ready) })
@@ -246,9 +241,9 @@ func (h *Hub) Start(ctx context.Context) error {
 		}
 		if h.link.problem() == nil {
 			h.watchNamespaces(ctx)
-			if h.unknown() == "" {
-				ready()
-			}
+		}
+		if h.Read() == nil {
+			ready()
 		}
 		select {
 		case <-ctx.Done():
@@ -268,18 +263,6 @@ func (h *Hub) wanted() map[string]bool {
 	return out
 }
 
-// unknown is one of the namespaces of which it is not known whether it exists; "" if there
-// is none, and an object that is in none of them does not exist. One that this member may
-// not read does not count, unless it is that for all members.
-func (h *Hub) unknown() string {
-	for name := range h.wanted() {
-		if last := h.last(name); !last.known && (last.problem == "" || name == model.ExchangeNamespace(h.opts.Self)) {
-			return name
-		}
-	}
-	return ""
-}
-
 // watchNamespaces watches those of this member's namespaces that exist.
 func (h *Hub) watchNamespaces(ctx context.Context) {
 	wanted := h.wanted()
@@ -289,7 +272,11 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 		}
 		switch now := h.readNamespace(ctx, name); {
 		case now.usable():
-			if err := h.caches.add(ctx, name, now.uid, h.changed.All); err != nil {
+			synced := func() {
+				h.changed.All()
+				h.wake.Up()
+			}
+			if err := h.caches.add(ctx, name, now.uid, synced); err != nil {
 				h.opts.Log.Error(err, "namespace of the exchange")
 			}
 		case now.known && h.caches.remove(name):

@@ -40,6 +40,8 @@ func TestTheHubIsReadOnceItsNamespacesAre(t *testing.T) {
 			h.caches.all["comity-a"] = &namespaceCache{uid: "1"}
 			h.caches.all["comity-a"].synced.Store(true)
 		}, ""},
+		{"another one is not synced", func() { known["comity-a-to-b"] = namespaceState{known: true, uid: "3"} }, "comity-a-to-b in the hub was not read yet"},
+		{"that one goes, and never becomes synced", func() { known["comity-a-to-b"] = namespaceState{known: true, problem: "absent"} }, ""},
 		{"one may not be read by this cluster", func() { known["comity-a-to-b"] = namespaceState{problem: "forbidden"} }, ""},
 		{"one was made again", func() { known["comity-a"] = namespaceState{known: true, uid: "2"} }, "comity-a in the hub was not read yet"},
 		{"that for all members was never read", func() { known["comity-a"] = namespaceState{problem: "refused"} }, "comity-a in the hub was not read yet"},

@@ -169,19 +169,13 @@ const (
 // ends, and returns what came last. A reflector would wait up to a minute between two
 // attempts, and forgets that only two minutes after the last failure: once an API server
 // is back, some kinds would be read a minute later than others.
-func UntilAnswered[T any](ctx context.Context, unanswered func(error) bool, request func() (T, error)) (T, error) {
-	delay := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastRetry}
-	for {
-		answer, err := request()
-		if !unanswered(err) {
-			return answer, err
-		}
-		select {
-		case <-ctx.Done():
-			return answer, err
-		case <-time.After(delay.Step()):
-		}
-	}
+func UntilAnswered[T any](ctx context.Context, unanswered func(error) bool, request func() (T, error)) (answer T, err error) {
+	delay := wait.Backoff{Duration: firstRetry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: lastRetry}.DelayFunc()
+	_ = delay.Until(ctx, true, true, func(context.Context) (bool, error) {
+		answer, err = request()
+		return !unanswered(err), nil
+	}) // its only error is that ctx has ended
+	return answer, err
 }
 
 // Unanswered reports whether err is that of an API server which is not reached, is

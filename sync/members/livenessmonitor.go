@@ -96,12 +96,13 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) mo
 	if problem := m.inUse().State().Problem; problem.Reason == remote.ReasonClusterIDReused {
 		failure = problem // the Lease is that of another cluster
 	}
-	switch first := p.renewal == ""; {
+	switch {
 	case failure != remote.Failure{}:
 		return s.leaseOverdue(m, now, failure)
-	case renewal == p.renewal || first:
+	case renewal == p.renewal || p.renewal == "":
 		p.renewal = renewal
-		return s.leaseOverdue(m, now, remote.LeaseNotRenewed(m.id))
+		return s.leaseOverdue(m, now, because(remote.ReasonHeartbeatMissing,
+			"Lease %s/%[2]s: is not renewed, although the peer's API server answers; remedy: check the Deployment and the log of Comity in cluster %[2]s", model.ExchangeNamespace(m.id), m.id))
 	}
 	p.renewal, p.undelivered = renewal, true // its event may be about to come
 	return s.leaseRenewed(m, now)

@@ -104,7 +104,8 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	out := *peer.Status.DeepCopy()
 	b := builder{peer: peer, now: metav1.NewTime(now), conditions: &out.Conditions}
 	b.set(exchangev1alpha1.PeerAccepted, o.refused, "the Peer, its Secret and the cluster that answers are used as they are")
-	if o.setConnected(b) && !o.heartbeat.IsZero() || out.LastHeartbeat == nil && !o.heartbeat.IsZero() {
+	o.setConnected(b)
+	if !o.heartbeat.IsZero() && (out.LastHeartbeat == nil || isNew(&peer.Status, meta.FindStatusCondition(out.Conditions, exchangev1alpha1.PeerConnected))) {
 		out.LastHeartbeat = ptr.To(metav1.NewTime(o.heartbeat).Rfc3339Copy())
 	}
 	was := meta.FindStatusCondition(out.Conditions, exchangev1alpha1.PeerDrained)
@@ -130,12 +131,12 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	return out
 }
 
-// setConnected sets condition Connected, and reports whether its status or reason changed.
-func (o observed) setConnected(b builder) bool {
+// setConnected sets condition Connected.
+func (o observed) setConnected(b builder) {
 	const typ = exchangev1alpha1.PeerConnected
 	switch {
 	case !o.connects && o.refused.Reason != "":
-		return b.set(typ, o.refused, "")
+		b.set(typ, o.refused, "")
 	case o.liveness.State == model.Lost:
 		since := "since this process started"
 		if !o.liveness.Confirmed.IsZero() {
@@ -149,16 +150,16 @@ func (o observed) setConnected(b builder) bool {
 		if o.liveness.Silent {
 			message = "no probed endpoint answers, and " + message
 		}
-		return b.set(typ, remote.Failure{Reason: string(o.liveness.State), Message: message}, "")
+		b.set(typ, remote.Failure{Reason: string(o.liveness.State), Message: message}, "")
 	case o.problem.Reason != "" && (!o.read || o.problem.Reason != model.ReasonLimitExceeded):
-		return b.set(typ, o.problem, "")
+		b.set(typ, o.problem, "")
 	case o.read:
-		return b.set(typ, remote.Failure{}, "the heartbeat of the cluster is seen, and all that it shares with this one was read")
+		b.set(typ, remote.Failure{}, "the heartbeat of the cluster is seen, and all that it shares with this one was read")
+	default:
+		if stored := meta.FindStatusCondition(*b.conditions, typ); stored == nil || slices.Contains(refusals, stored.Reason) {
+			b.put(metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: ReasonConnecting, Message: "cluster " + b.peer.Name + " is being connected to"})
+		}
 	}
-	if stored := meta.FindStatusCondition(*b.conditions, typ); stored != nil && !slices.Contains(refusals, stored.Reason) {
-		return false
-	}
-	return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionUnknown, Reason: ReasonConnecting, Message: "cluster " + b.peer.Name + " is being connected to"})
 }
 
 // setDrained sets condition Drained of a peer that is.
@@ -214,21 +215,24 @@ type builder struct {
 	conditions *[]metav1.Condition
 }
 
-// set makes a condition False for a problem, or True without one, and reports whether its
-// status or reason changed.
-func (b builder) set(typ string, problem remote.Failure, otherwise string) bool {
+// set makes a condition False for a problem, or True without one.
+func (b builder) set(typ string, problem remote.Failure, otherwise string) {
+	c := metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: problem.Message}
 	if problem.Reason == "" {
-		return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionTrue, Reason: typ, Message: otherwise})
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, typ, otherwise
 	}
-	return b.put(metav1.Condition{Type: typ, Status: metav1.ConditionFalse, Reason: problem.Reason, Message: problem.Message})
+	b.put(c)
 }
 
-func (b builder) put(c metav1.Condition) bool {
+func (b builder) put(c metav1.Condition) {
 	c.Message, c.ObservedGeneration, c.LastTransitionTime = model.Bound(c.Message, model.MaxEventNote), b.peer.Generation, b.now.Rfc3339Copy()
-	before := meta.FindStatusCondition(*b.conditions, c.Type)
-	changed := before == nil || before.Status != c.Status || before.Reason != c.Reason
 	meta.SetStatusCondition(b.conditions, c)
-	return changed
+}
+
+// isNew reports whether a condition has another status or reason than before.
+func isNew(before *exchangev1alpha1.PeerStatus, c *metav1.Condition) bool {
+	was := meta.FindStatusCondition(before.Conditions, c.Type)
+	return was == nil || was.Status != c.Status || was.Reason != c.Reason
 }
 
 // transition is the event of a change of status.
@@ -247,7 +251,6 @@ func transitions(before, after *exchangev1alpha1.PeerStatus) (out []transition) 
 	}
 	for _, c := range after.Conditions {
 		was := meta.FindStatusCondition(before.Conditions, c.Type)
-		isNew := was == nil || was.Status != c.Status || was.Reason != c.Reason
 		switch {
 		case c.Type == exchangev1alpha1.PeerComplete:
 			if before.Exports.Missing == 0 && after.Exports.Missing > 0 {
@@ -256,9 +259,10 @@ func transitions(before, after *exchangev1alpha1.PeerStatus) (out []transition) 
 			if before.Exports.Waiting == 0 && after.Exports.Waiting > 0 {
 				add(transition{true, model.ReasonTakeoverHeld, c.Message})
 			}
-		case isNew && c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved:
+		case !isNew(before, &c):
+		case c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved:
 			add(transition{true, c.Reason, c.Message})
-		case isNew && c.Type == exchangev1alpha1.PeerConnected && c.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
+		case c.Type == exchangev1alpha1.PeerConnected && c.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
 			add(transition{false, c.Reason, c.Message})
 		}
 	}

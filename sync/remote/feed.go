@@ -58,9 +58,12 @@ type feed struct {
 	budget *budget.Feed
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
-	exceeded  atomic.Pointer[budget.Exceeded]
-	object    reflect.Type   // of what an event has
-	empty     runtime.Object // list
+	exceeded atomic.Pointer[budget.Exceeded]
+	object   reflect.Type   // of what an event has
+	empty    runtime.Object // list
+	// watching is the watch that the reflector follows, and meter counts its events.
+	watching  watch.Interface
+	meter     *meter
 	client    rest.Interface
 	reflector *toolscache.Reflector
 	store     toolscache.Indexer
@@ -155,7 +158,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		config.ContentType = runtime.ContentTypeProtobuf
 	}
 	codecs := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}
-	config.NegotiatedSerializer = countingCodecs{codecs, &f.exceeded}
+	config.NegotiatedSerializer = countingCodecs{codecs, f.exceed}
 	if f.client, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: c.transport}); err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	// A feed streams lists by itself: so a list is counted and checked as a whole before it
 	// replaces anything.
 	source := listwatch.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
-	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
+	f.reflector = toolscache.NewReflectorWithOptions(source, nil, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
 	return nil
 }
 
@@ -220,7 +223,7 @@ func (f *feed) get(ctx context.Context, opts metav1.ListOptions) (runtime.Object
 // events makes one request for a watch. The meter is to be reset with each event.
 func (f *feed) events(ctx context.Context, opts metav1.ListOptions) (watch.Interface, *meter, error) {
 	opts.Watch, opts.AllowWatchBookmarks = true, true
-	m := &meter{limit: f.connection.opts.Limits.EventBytes, what: "one event", flow: f.flow, exceeded: &f.exceeded}
+	m := &meter{limit: f.connection.opts.Limits.EventBytes, what: "one event", flow: f.flow, exceed: f.exceed}
 	w, err := f.request(opts).Watch(context.WithValue(ctx, meterKey{}, m))
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
 		err = errClosedEarly
@@ -339,11 +342,14 @@ func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interf
 		f.result(ctx, over)
 		return nil, over
 	}
-	open := listwatch.CheckedWatch(f.get, f.openWatch, f.restored)
-	return listwatch.UntilAnswered(ctx, unanswered, func() (watch.Interface, error) {
-		w, err := open(ctx, opts)
-		f.result(ctx, err)
+	open := listwatch.CheckedWatch(f.get, func(ctx context.Context, opts metav1.ListOptions) (w watch.Interface, err error) {
+		w, f.meter, err = f.events(ctx, opts)
 		return w, err
+	}, f.restored)
+	return listwatch.UntilAnswered(ctx, unanswered, func() (w watch.Interface, err error) {
+		f.watching, err = open(ctx, opts)
+		f.result(ctx, err)
+		return f.watching, err
 	})
 }
 

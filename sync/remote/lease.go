@@ -62,13 +62,6 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 	return renewalOf(lease), Failure{}
 }
 
-// LeaseNotRenewed is the failure of a peer whose API server responds and whose Lease
-// is not renewed.
-func LeaseNotRenewed(id model.ClusterID) Failure {
-	return Failure{ReasonHeartbeatMissing, fmt.Sprintf("Lease %s/%s: is not renewed, although the peer's API server answers; remedy: check the Deployment and the log of Comity in cluster %s",
-		model.ExchangeNamespace(id), id, id)}
-}
-
 // RenewSecret requests a new token for the ServiceAccount that the token in the kubeconfig
 // of secret names, and has local write it there. It reports false if the token belongs to no
 // ServiceAccount or is not old enough yet. A token is renewed when two fifths of its

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/protobuf/encoding/protowire"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -36,8 +35,8 @@ type meter struct {
 	what  string
 	flow  *flow
 	read  atomic.Int64
-	// exceeded, if not nil, is set with the first read beyond the limit.
-	exceeded *atomic.Pointer[budget.Exceeded]
+	// exceed, if not nil, is called with each read beyond the limit.
+	exceed func(*budget.Exceeded)
 }
 
 type meterKey struct{}
@@ -48,8 +47,8 @@ func (m *meter) count(n int) error {
 		return nil
 	}
 	limit := &budget.Exceeded{Limit: fmt.Sprintf("%d bytes in %s", m.limit, m.what)}
-	if m.exceeded != nil {
-		m.exceeded.Store(limit)
+	if m.exceed != nil {
+		m.exceed(limit)
 	}
 	return limit
 }
@@ -83,55 +82,25 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// openWatch makes one request for a watch, whose events are forwarded as long as f is within
-// the limits.
-func (f *feed) openWatch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	inner, m, err := f.events(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	events := make(chan watch.Event)
-	out := watch.NewProxyWatcher(events)
-	f.connection.done.Go(func() {
-		defer close(events)
-		defer inner.Stop()
-		err := f.forward(inner, events, out.StopChan(), m)
-		if over := f.exceeded.Load(); over != nil {
-			err = over
-		}
-		if err != nil {
-			f.result(ctx, err)
-		}
-	})
-	return out, nil
-}
-
 // errOtherKind is for an event with an object of another kind than the feed is of.
 var errOtherKind = errors.New("an object of another kind")
 
-// forward ends with the first event that is beyond a limit, which sets exceeded, or of another
-// kind: a reflector would log each of those.
-func (f *feed) forward(from watch.Interface, to chan<- watch.Event, stopped <-chan struct{}, m *meter) error {
-	for {
-		var event watch.Event
-		var open bool
-		select {
-		case <-stopped:
-			return nil
-		case event, open = <-from.ResultChan():
-		}
-		if !open {
-			return nil
-		}
-		if err := f.accept(event, m, f.budget.Event); err != nil {
-			return err
-		}
-		select {
-		case to <- event:
-		case <-stopped:
-			return nil
-		}
+// exceed has f report a limit that a response exceeded while it was read, and accept no event
+// until a list is within the limits again.
+func (f *feed) exceed(limit *budget.Exceeded) {
+	f.exceeded.Store(limit)
+	f.result(f.connection.ctx, limit)
+}
+
+// follow counts an event of the watch. The watch ends with the first one that is beyond a limit
+// or of another kind: the reflector would go on.
+func (f *feed) follow(what watch.EventType, object any) error {
+	err := f.accept(watch.Event{Type: what, Object: object.(runtime.Object)}, f.meter, f.budget.Event)
+	if err != nil {
+		f.watching.Stop()
+		f.result(f.connection.ctx, err)
 	}
+	return err
 }
 
 // accept counts one event, whose bytes m counted. The error is a *budget.Exceeded for one that
@@ -209,9 +178,8 @@ const (
 // limit.
 type countingCodecs struct {
 	runtime.NegotiatedSerializer
-	// exceeded is set with the first data that is refused: a watch passes on no more than
-	// the text of an error.
-	exceeded *atomic.Pointer[budget.Exceeded]
+	// exceed is called when data is refused: a watch passes on no more than the text of an error.
+	exceed func(*budget.Exceeded)
 }
 
 // SupportedMediaTypes leaves out YAML, which an API server sends only if asked for.
@@ -223,18 +191,18 @@ func (c countingCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
 func (c countingCodecs) DecoderToVersion(decoder runtime.Decoder, version runtime.GroupVersioner) runtime.Decoder {
-	return countingDecoder{c.NegotiatedSerializer.DecoderToVersion(decoder, version), c.exceeded}
+	return countingDecoder{c.NegotiatedSerializer.DecoderToVersion(decoder, version), c.exceed}
 }
 
 type countingDecoder struct {
 	runtime.Decoder
-	exceeded *atomic.Pointer[budget.Exceeded]
+	exceed func(*budget.Exceeded)
 }
 
 // Decode implements runtime.Decoder.
 func (d countingDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if limit := checkElements(data, into != nil && apimeta.IsListType(into)); limit != nil {
-		d.exceeded.Store(limit)
+		d.exceed(limit)
 		return nil, nil, limit
 	}
 	return d.Decoder.Decode(data, defaults, into)

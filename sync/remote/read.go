@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/flowcontrol"
@@ -323,8 +324,30 @@ type handler struct {
 // Add implements toolscache.ReflectorStore.
 func (f *feed) Add(obj any) error { return f.Update(obj) }
 
-// Update implements toolscache.ReflectorStore.
+// Update implements toolscache.ReflectorStore: an event of the watch is an addition or a change.
 func (f *feed) Update(obj any) error {
+	if err := f.follow(watch.Modified, obj); err != nil {
+		return err
+	}
+	return f.put(obj)
+}
+
+// Delete implements toolscache.ReflectorStore.
+func (f *feed) Delete(obj any) error {
+	if err := f.follow(watch.Deleted, obj); err != nil {
+		return err
+	}
+	f.remove(obj)
+	return nil
+}
+
+// Bookmark implements toolscache.ReflectorBookmarkStore.
+func (f *feed) Bookmark(string) error {
+	f.meter.read.Store(0)
+	return nil
+}
+
+func (f *feed) put(obj any) error {
 	now, err := trim(obj)
 	if err != nil {
 		return err
@@ -341,27 +364,25 @@ func (f *feed) Update(obj any) error {
 	return nil
 }
 
-// Delete implements toolscache.ReflectorStore.
-func (f *feed) Delete(obj any) error {
+func (f *feed) remove(obj any) {
 	if before, known, _ := f.store.Get(obj); known {
 		_ = f.store.Delete(before)
 		f.handler.removed(before)
 	}
-	return nil
 }
 
 // Replace implements toolscache.ReflectorStore.
 func (f *feed) Replace(list []any, _ string) error {
 	gone := sets.New(f.store.ListKeys()...)
 	for _, obj := range list {
-		if err := f.Update(obj); err != nil {
+		if err := f.put(obj); err != nil {
 			return err
 		}
 		key, _ := toolscache.MetaNamespaceKeyFunc(obj) // as it is in store now
 		gone.Delete(key)
 	}
 	for key := range gone {
-		_ = f.Delete(toolscache.ExplicitKey(key))
+		f.remove(toolscache.ExplicitKey(key))
 	}
 	if !f.listed.Swap(true) {
 		f.connection.refresh()
