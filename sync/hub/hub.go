@@ -232,6 +232,9 @@ func (h *Hub) Start(ctx context.Context) error {
 		}
 	})
 	defer unsubscribe()
+	if !notify.AwaitClosed(ctx, h.opts.Peers.Listed()) {
+		return nil
+	}
 	tick := time.NewTicker(h.opts.CheckInterval)
 	defer tick.Stop()
 	ready := sync.OnceFunc(func() { close(h.caches.ready) })

@@ -72,8 +72,8 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 		config := m.inUse().Config()
 		s.ending.Go(func() {
 			renewal, failure := s.requestLease(s.ctx, m.id, s.opts.Self, config)
-			s.update(m.id, func(now *member) model.MemberChanged {
-				if now != m {
+			s.update(m.id, func(current *member) model.MemberChanged {
+				if current != m { // the Peer was made again
 					return nothing
 				}
 				return s.leaseChecked(m, renewal, failure)
