@@ -202,21 +202,17 @@ func (p *Prober) dial(ctx context.Context, target netip.AddrPort) bool {
 // count counts one round and notifies of the clusters that it changed.
 func (p *Prober) count(answers map[netip.AddrPort]bool) {
 	p.mu.Lock()
-	var flipped []types.NamespacedName
+	flipped := sets.New[types.NamespacedName]()
 	for key, clusters := range p.watched {
-		changed := false
 		for id, s := range clusters {
 			if s.add(answers) {
-				changed = true
+				flipped.Insert(key)
 				p.opts.Log.Info("endpoints changed their answer", "namespace", key.Namespace, "name", key.Name, "peer", id, "answers", s.answers)
 			}
 		}
-		if changed {
-			flipped = append(flipped, key)
-		}
 	}
 	p.mu.Unlock()
-	for _, key := range flipped {
+	for key := range flipped {
 		p.changed.Publish(key)
 	}
 }

@@ -177,31 +177,27 @@ func (s *Set) probe(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	overdue := map[model.ClusterID][]netip.AddrPort{}
-	for id, m := range s.members {
+	for _, known := range s.view.Load().members {
+		m := s.members[known.ID]
 		switch p := &m.probes; {
 		case m.heartbeat.tracker.Overdue(now):
-			overdue[id] = slices.Collect(maps.Keys(p.answered))
-		case m.synced() && !m.heartbeat.tracker.Missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
+			overdue[m.id] = slices.Collect(maps.Keys(p.answered))
+		case known.from != nil && !m.heartbeat.tracker.Missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
 			p.sampling, p.sampled = true, now
-			s.ending.Go(func() { s.sample(m) })
+			s.ending.Go(func() { s.sample(m, s.targets(&known)) })
 		}
 	}
 	s.prober.Watch(types.NamespacedName{}, overdue)
 }
 
-// sample finds which endpoints of m answer.
-func (s *Set) sample(m *member) {
-	view := s.view.Load().members
-	at := slices.IndexFunc(view, func(v snapshot) bool { return v.ID == m.id && v.from != nil })
-	var answers map[netip.AddrPort]bool
-	if at >= 0 {
-		answers = s.prober.Dial(s.ctx, s.targets(&view[at]))
-	}
+// sample finds which of some endpoints of m answer.
+func (s *Set) sample(m *member, targets sets.Set[netip.AddrPort]) {
+	answers := s.prober.Dial(s.ctx, targets)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, now := &m.probes, s.opts.Clock.Now()
 	p.sampling = false
-	if at < 0 || m.heartbeat.tracker.Missed(now) { // it may be down already
+	if m.heartbeat.tracker.Missed(now) { // it may be down already
 		return
 	}
 	before := p.answered

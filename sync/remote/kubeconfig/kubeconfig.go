@@ -52,19 +52,16 @@ func Sanitize(data []byte) (*rest.Config, *Fault) {
 	if err != nil {
 		return nil, &Fault{"kubeconfig", "YAML of apiVersion v1, kind Config, but it cannot be read as that", rejoin}
 	}
+	var faults []*Fault
 	for _, name := range slices.Sorted(maps.Keys(config.Clusters)) {
-		if f := checkCluster(config.Clusters[name]); f != nil {
-			return nil, f
-		}
+		faults = append(faults, checkCluster(config.Clusters[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
-		if f := checkUser(config.AuthInfos[name]); f != nil {
-			return nil, f
-		}
+		faults = append(faults, checkUser(config.AuthInfos[name]))
 	}
-	cluster, user, f := onlyContext(config)
-	if f != nil {
-		return nil, f
+	cluster, user, fault := onlyContext(config)
+	if fault = cmp.Or(append(faults, fault)...); fault != nil {
+		return nil, fault
 	}
 	return &rest.Config{
 		Host:        cluster.Server,
