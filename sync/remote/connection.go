@@ -36,8 +36,8 @@ const (
 )
 
 // burst is how many times in a row a peer becomes verified, states something else of itself, or
-// has reported on everything, besides the first time of each. Each time, all that
-// it may concern is compared. After these, Limits.Pause must pass each time.
+// has reported on everything. Each time, all that it may concern is compared. After these,
+// Limits.Pause must pass each time.
 const burst = 10
 
 // maxVersion and maxDrained bound what a peer states, in bytes.
@@ -87,7 +87,8 @@ type Connection struct {
 	cancel    context.CancelFunc
 	done      sync.WaitGroup
 
-	verified atomic.Bool     // as stated, for readers
+	// verified: everything was read, and the MemberRecord is what it should be.
+	verified atomic.Bool
 	ctx      context.Context // ends with Stop
 	// confirmed are the versions of the statements of a narrower scope that count, by name;
 	// unconfirmed is for one that does not yet.
@@ -97,20 +98,21 @@ type Connection struct {
 	mu         sync.Mutex
 	catchingUp bool // the peer says that it has not reported on everything yet
 	failing    map[*feed]Failure
-	state      State
-	// stated is followed as often as changes allows; paused is true until the end of a pause.
-	stated  statement
-	changes *rate.Limiter
-	paused  bool
+	// reported is what Reported returns, as of the last refresh.
+	reported bool
+	state    State
+	// What the peer can make change, see burst.
+	verifications, statements, reports seldom
 }
 
-// statement is what a peer can make change as often as it likes, and all that it exports or
-// imports may depend on.
-type statement struct {
-	// verified: everything was read, and the MemberRecord is what it should be. reported is what
-	// Reported returns.
-	verified, reported bool
-	version, drained   string
+// seldom limits how often something happens.
+type seldom struct {
+	limiter *rate.Limiter
+	waits   bool // for the end of a pause
+}
+
+func newSeldom(limits budget.Limits) seldom {
+	return seldom{limiter: rate.NewLimiter(rate.Every(limits.Pause), burst)}
 }
 
 // State is what is known of a peer besides what it exports and reports.
@@ -135,7 +137,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	c := &Connection{
 		opts: opts, transport: transport, cancel: cancel, unconfirmed: notify.NewWake(),
 		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
-		ctx: ctx, changes: rate.NewLimiter(rate.Every(opts.Limits.Pause), burst+3),
+		ctx: ctx, verifications: newSeldom(opts.Limits), statements: newSeldom(opts.Limits), reports: newSeldom(opts.Limits),
 	}
 	c.confirmed.Store(&map[string]string{})
 	var err error
@@ -192,7 +194,7 @@ func (c *Connection) Watching() bool {
 func (c *Connection) Reported() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.stated.reported
+	return c.reported
 }
 
 // refresh computes verified and state, and notifies the owner of a change. Once all required
@@ -200,35 +202,36 @@ func (c *Connection) Reported() bool {
 // means that the peer has published none.
 func (c *Connection) refresh() {
 	c.mu.Lock()
-	before, was := c.state, c.stated
-	now, member := statement{version: was.version, drained: was.drained}, Failure{}
+	before, was := c.state, c.verified.Load()
+	now := !slices.ContainsFunc(c.feeds.all(), func(f *feed) bool { return f.isRequired() && !f.listed.Load() })
 	record, _ := cached[*exchangev1alpha1.MemberRecord](c.feeds.members, string(c.opts.ID))
-	if !slices.ContainsFunc(c.feeds.all(), func(f *feed) bool { return f.isRequired() && !f.listed.Load() }) {
+	member := Failure{}
+	if now {
 		member = c.checkMember(record)
-		now.verified = member == Failure{}
 	}
-	if record != nil {
-		now.version, now.drained = model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
-	}
-	_, failed := c.failing[c.feeds.reports]
-	now.reported = c.feeds.reports.listed.Load() && !c.catchingUp || failed
-	// What is not so any more counts at once.
-	c.stated.verified, c.stated.reported = was.verified && now.verified, was.reported && now.reported
-	if now != c.stated && c.mayChange() {
-		c.stated = now
-	}
-	if !c.stated.verified && (now.verified || c.paused) {
+	if !was && (now && member == Failure{} || c.verifications.waits) && !c.allows(&c.verifications) {
 		// Whether it is valid just now is no news until the pause is over.
 		member = Failure{model.ReasonLimitExceeded, fmt.Sprintf("MemberRecord %s/%s: keeps changing between valid and not; it is read again within %v; remedy: find out what changes it in cluster %s",
 			c.feeds.members.namespace, c.opts.ID, c.opts.Limits.Pause, c.opts.ID)}
 	}
-	c.state = State{c.currentProblem(member), c.stated.version, c.stated.drained}
+	now = now && member == Failure{}
+	c.state.Problem = c.currentProblem(member)
+	if record != nil {
+		version, drained := model.OneLine(record.Spec.Version, maxVersion), model.Bound(record.Annotations[model.AnnotationDrained], maxDrained)
+		if (version != before.Version || drained != before.Drained) && c.allows(&c.statements) {
+			c.state.Version, c.state.Drained = version, drained
+		}
+	}
 	if c.state.Problem.Reason == ReasonUnreachable && before.Problem.Reason == ReasonUnreachable {
 		c.state.Problem = before.Problem // the text of the error differs with each attempt
 	}
-	c.verified.Store(c.stated.verified)
-	changed := was.verified != c.stated.verified || before != c.state
-	notify := c.stated.verified && c.stated.reported && !was.reported // before, no report is readable
+	c.verified.Store(now)
+	changed := was != now || before != c.state
+	_, failed := c.failing[c.feeds.reports]
+	reported := c.feeds.reports.listed.Load() && !c.catchingUp || failed
+	reported = reported && (c.reported || c.allows(&c.reports))
+	notify := now && reported && !c.reported // before, no report is readable
+	c.reported = reported
 	c.mu.Unlock()
 	if changed {
 		c.opts.Hooks.State(c)
@@ -238,19 +241,19 @@ func (c *Connection) refresh() {
 	}
 }
 
-// mayChange reports whether what is stated may change now. If not, refresh is called
+// allows reports whether something that is seldom may happen now. If not, refresh is called
 // again later. It needs mu.
-func (c *Connection) mayChange() bool {
-	if c.paused || c.changes.Allow() {
-		return !c.paused
+func (c *Connection) allows(s *seldom) bool {
+	if s.waits || s.limiter.Allow() {
+		return !s.waits
 	}
-	c.paused = true
+	s.waits = true
 	c.done.Go(func() {
 		select {
 		case <-c.ctx.Done():
 		case <-time.After(c.opts.Limits.Pause):
 			c.mu.Lock()
-			c.paused = false
+			s.waits = false
 			c.mu.Unlock()
 			c.refresh()
 		}

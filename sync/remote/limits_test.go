@@ -277,10 +277,12 @@ func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
 			return lease
 		}
 	}
-	paused := func(c *Connection) bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.paused
+	waits := func(of func(*Connection) *seldom) func(*Connection) bool {
+		return func(c *Connection) bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return of(c).waits
+		}
 	}
 	for _, c := range []struct {
 		name, feed string
@@ -304,18 +306,18 @@ func TestFault31WhatAPeerKeepsChangingIsFollowedAFewTimes(t *testing.T) {
 				r.Annotations = map[string]string{model.AnnotationDrained: "x"}
 			}), isMember,
 			func(c *Connection) bool { return c.State().Drained == "x" },
-			paused,
+			waits(func(c *Connection) *seldom { return &c.statements }),
 		},
 		{
 			"its version", "memberrecords",
 			member(func(r *exchangev1alpha1.MemberRecord) { r.Spec.Version = "v1" }), isMember,
 			func(c *Connection) bool { return c.State().Version == "v1" },
-			paused,
+			waits(func(c *Connection) *seldom { return &c.statements }),
 		},
 		{
 			"whether it has reported", "leases", lease(true), lease(false),
 			func(c *Connection) bool { return !c.Reported() },
-			paused,
+			waits(func(c *Connection) *seldom { return &c.reports }),
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
