@@ -133,7 +133,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		}
 	}
 	s.mu.Lock()
-	next, changed, present := view{}, []model.ClusterID{}, map[model.ClusterID]bool{}
+	next, changed, present := view{}, sets.New[model.ClusterID](), sets.New[model.ClusterID]()
 	for i := range peers {
 		peer, id := &peers[i], model.ClusterID(peers[i].Name)
 		if peer.DeletionTimestamp != nil {
@@ -149,25 +149,23 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		case peer.Spec.Removed:
 			next.removed = append(next.removed, id)
 		default:
-			present[id] = true
+			present.Insert(id)
 			if s.useClaim(id, s.opts.readPeer(peer, byName[peer.Spec.KubeconfigSecret])) {
-				changed = append(changed, id)
+				changed.Insert(id)
 			}
 		}
 	}
-	changed = append(changed, s.drop(present)...)
+	changed.Insert(s.drop(present)...)
 	slices.Sort(next.removed)
-	slices.Sort(next.peers)
 	before := s.view.Load()
-	changed = append(changed, sets.New(before.removed...).SymmetricDifference(sets.New(next.removed...)).UnsortedList()...)
+	changed = changed.Union(sets.New(before.removed...).SymmetricDifference(sets.New(next.removed...)))
 	if before.ownID != next.ownID {
-		changed = append(changed, s.opts.Self)
+		changed.Insert(s.opts.Self)
 	}
 	s.view.Store(&next)
 	s.updateView()
 	s.mu.Unlock()
-	slices.Sort(changed)
-	for _, id := range slices.Compact(changed) {
+	for _, id := range sets.List(changed) {
 		s.changes.Publish(model.MemberChange{ID: id})
 	}
 	for _, name := range next.peers {
@@ -206,9 +204,9 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 }
 
 // drop makes what has no Peer no member any more, and returns these clusters. It needs mu.
-func (s *Set) drop(present map[model.ClusterID]bool) (gone []model.ClusterID) {
+func (s *Set) drop(present sets.Set[model.ClusterID]) (gone []model.ClusterID) {
 	for id, m := range s.members {
-		if present[id] {
+		if present.Has(id) {
 			continue
 		}
 		s.opts.Log.Info("no peer any more", "peer", id)
