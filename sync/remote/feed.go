@@ -171,7 +171,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 	// A feed streams lists by itself: so a list is counted and checked as a whole before it
 	// replaces anything.
 	source := listwatch.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
-	f.reflector = toolscache.NewReflectorWithOptions(source, nil, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
+	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
 	return nil
 }
 
@@ -281,10 +281,10 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 	f.budget.Begin()
 	objects := map[string]runtime.Object{}
 	for event := range w.ResultChan() {
-		if f.accept(event, m, f.budget.Listed) != nil || event.Type == watch.Error {
+		if event.Type == watch.Error || reflect.TypeOf(event.Object) != f.object || f.accept(event, m, f.budget.Listed) != nil {
 			break
 		}
-		object := event.Object.(metav1.Object) // as accept has it
+		object := event.Object.(metav1.Object) // as all of its kind are
 		switch event.Type {
 		case watch.Added, watch.Modified:
 			objects[object.GetName()] = event.Object

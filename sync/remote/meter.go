@@ -6,10 +6,8 @@ package remote
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"sync/atomic"
 	"time"
 
@@ -82,9 +80,6 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errOtherKind is for an event with an object of another kind than the feed is of.
-var errOtherKind = errors.New("an object of another kind")
-
 // exceed has f report a limit that a response exceeded while it was read, and accept no event
 // until a list is within the limits again.
 func (f *feed) exceed(limit *budget.Exceeded) {
@@ -92,32 +87,28 @@ func (f *feed) exceed(limit *budget.Exceeded) {
 	f.result(f.connection.ctx, limit)
 }
 
-// follow counts an event of the watch. The watch ends with the first one that is beyond a limit
-// or of another kind: the reflector would go on.
+// follow counts an event of the watch. The watch ends with the first one that is beyond a limit:
+// the reflector would go on. One of another kind is none, and counts with the next one.
 func (f *feed) follow(what watch.EventType, object any) error {
-	err := f.accept(watch.Event{Type: what, Object: object.(runtime.Object)}, f.meter, f.budget.Event)
-	if err != nil {
+	if over := f.accept(watch.Event{Type: what, Object: object.(runtime.Object)}, f.meter, f.budget.Event); over != nil {
 		f.watching.Stop()
-		f.result(f.connection.ctx, err)
-	}
-	return err
-}
-
-// accept counts one event, whose bytes m counted. The error is a *budget.Exceeded for one that
-// is beyond a limit, which sets exceeded, or errOtherKind.
-func (f *feed) accept(event watch.Event, m *meter, count func(watch.Event) *budget.Exceeded) error {
-	if over := f.exceeded.Load(); over != nil {
-		return over
-	}
-	if event.Type != watch.Error && reflect.TypeOf(event.Object) != f.object {
-		return errOtherKind
-	}
-	m.read.Store(0)
-	if over := count(event); over != nil {
-		f.exceeded.Store(over)
+		f.result(f.connection.ctx, over)
 		return over
 	}
 	return nil
+}
+
+// accept counts one event, whose bytes m counted, and returns the limit that it is beyond; nil if
+// it is not.
+func (f *feed) accept(event watch.Event, m *meter, count func(watch.Event) *budget.Exceeded) *budget.Exceeded {
+	over := f.exceeded.Load()
+	if over == nil {
+		m.read.Store(0)
+		if over = count(event); over != nil {
+			f.exceeded.Store(over)
+		}
+	}
+	return over
 }
 
 // smallBytes is how many bytes a second are read of responses with Leases, and the most that
