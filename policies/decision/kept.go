@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	corev1 "k8s.io/api/core/v1"
 )
 
 // Publication is what is known of an export in the exchange.
@@ -38,7 +36,11 @@ func (v *Verdict) Ratchet(in Input) {
 	if in.Operation != Audit || v.Outcome == NotEvaluated {
 		return
 	}
-	is := kept{service: digestOfService(in.Service)}
+	is := kept{service: "none"}
+	if in.Service != nil {
+		spec, _ := json.Marshal(in.Service.Spec) // strings, numbers and maps of strings
+		is.service = digest(string(spec))
+	}
 	was, known := parseKept(in.Kept)
 	var added, warnings []Violation
 	for _, w := range v.Warnings {
@@ -86,14 +88,6 @@ func (k kept) has(violation string) bool {
 func parseKept(text string) (kept, bool) {
 	service, violations, is := strings.Cut(text, ":")
 	return kept{service, strings.Split(violations, ",")}, is
-}
-
-func digestOfService(service *corev1.Service) string {
-	if service == nil {
-		return "none"
-	}
-	spec, _ := json.Marshal(service.Spec) // strings, numbers and maps of strings
-	return digest(string(spec))
 }
 
 func digest(parts ...string) string {

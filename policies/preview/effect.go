@@ -72,23 +72,17 @@ func audienceOf(in decision.Input) decision.Audience {
 
 // fateOf reads a verdict as the publisher does (decide.Export): a published object
 // that is denied stays published for a while if every violation has a grace period.
-// Those of imports have none.
+// Those of imports have none. What policies forbid to some clusters counts although others may
+// have failed. A cluster that reads a published export keeps it for the grace period of the
+// policies.
 func fateOf(v decision.Verdict, published bool, to decision.Audience) fate {
 	f := fate{outcome: v.Outcome}
-	switch {
-	case v.Outcome == decision.Allowed, v.Outcome == decision.NotEvaluated && len(v.Excluded) > 0:
-		return limitedFate(v, published, to)
-	case v.Outcome == decision.Denied && published:
+	if v.Outcome == decision.Denied && published {
 		f.grace = leastGrace(v.Violations)
 	}
-	return f
-}
-
-// limitedFate is that of an export that policies forbid to no cluster, or to some, although
-// others may have failed. A cluster that reads a published export keeps it for the grace
-// period of the policies.
-func limitedFate(v decision.Verdict, published bool, to decision.Audience) fate {
-	f := fate{outcome: v.Outcome}
+	if v.Outcome == decision.Denied || v.Outcome == decision.NotEvaluated && len(v.Excluded) == 0 {
+		return f
+	}
 	var atOnce []string
 	for _, id := range v.Excluded {
 		if !published || graceOf(v, id) == 0 {
