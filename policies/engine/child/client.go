@@ -22,12 +22,8 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-const (
-	// checkTime leaves the webhook, which has 3 s, time to answer.
-	checkTime = 2 * time.Second
-	// maxAttempts is how often a process is started for one call, if no policy ends it.
-	maxAttempts = 3
-)
+// checkTime leaves the webhook, which has 3 s, time to answer.
+const checkTime = 2 * time.Second
 
 // Client has the policies in use. All methods are safe for concurrent use.
 type Client struct {
@@ -36,7 +32,7 @@ type Client struct {
 	offenders   offenders
 	loading     sync.Mutex
 	revision    int                    // of the policies that were last sent
-	current     atomic.Pointer[loaded] // what the process that answers has acknowledged
+	current     atomic.Pointer[loaded] // what the process that answers has acknowledged; no digest before
 }
 
 // loaded is a set of policies.
@@ -53,6 +49,7 @@ func New(o engine.Options) *Client {
 	apart := o
 	apart.Apart = true
 	c := &Client{main: newWorker(o), spare: newWorker(apart)}
+	c.current.Store(&loaded{Loaded: Loaded{Imports: true}})
 	c.Front = engine.Front{Records: engine.NewRecords(o.Registerer), Writer: engine.NewWriter(), Decide: c.decide}
 	return c
 }
@@ -64,21 +61,13 @@ func (c *Client) Close() {
 }
 
 // Loaded reports whether policies, or an empty list of them, were loaded.
-func (c *Client) Loaded() bool { return c.current.Load() != nil }
+func (c *Client) Loaded() bool { return c.Digest() != "" }
 
 // Digest names the policies in use, as the process that answers acknowledged them.
-func (c *Client) Digest() string {
-	if now := c.current.Load(); now != nil {
-		return now.Digest
-	}
-	return ""
-}
+func (c *Client) Digest() string { return c.current.Load().Digest }
 
 // HasImportPolicies is that of an engine.
-func (c *Client) HasImportPolicies() bool {
-	now := c.current.Load()
-	return now == nil || now.Imports
-}
+func (c *Client) HasImportPolicies() bool { return c.current.Load().Imports }
 
 // Load is that of an engine. If there was no process, the error of every Result says so, and
 // what was loaded before stays in use.
@@ -146,7 +135,7 @@ func busy(err error) error { return apierrors.NewServiceUnavailable(err.Error())
 // are evaluated apart. If there is no time for that, those fail.
 func (c *Client) decide(ctx context.Context, on *engine.Subject) (decision.Verdict, []engine.Evaluation) {
 	now := c.current.Load()
-	if now == nil {
+	if now.Digest == "" {
 		return decision.Verdict{Problem: engine.ErrNotLoaded.Error()}, nil
 	}
 	answer, err := c.ask(ctx, now, on)
@@ -209,20 +198,16 @@ func (c *Client) apart(ctx context.Context, now *loaded, method string, q Questi
 		return err
 	}
 	defer unlock()
-	for attempt := 1; ; attempt++ {
-		p, err := c.spare.renewed(ctx, now)
-		if err != nil {
-			return errors.New(err.Error()) // it is not this call that ended it
-		}
-		p.stderr.reset()
-		err = p.call(ctx, method, q, reply)
-		if errors.Is(err, errLate) {
-			p.end() // it may still be evaluating
-		}
-		if died := asDeath(err); died == nil || died.of != "" || attempt == maxAttempts || ctx.Err() != nil {
-			return err
-		}
+	p, err := c.spare.renewed(ctx, now)
+	if err != nil {
+		return errors.New(err.Error()) // it is not this call that ended it
 	}
+	p.stderr.reset()
+	err = p.call(ctx, method, q, reply)
+	if errors.Is(err, errLate) {
+		p.end() // it may still be evaluating
+	}
+	return err
 }
 
 // change is what storing a policy would do.
@@ -245,7 +230,7 @@ func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Chan
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	now := c.current.Load()
-	if now == nil {
+	if now.Digest == "" {
 		return nil, busy(engine.ErrNotLoaded)
 	}
 	digest := policy.Digest()

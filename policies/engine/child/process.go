@@ -30,8 +30,8 @@ type death struct {
 func (d *death) Error() string { return "the process that evaluates policies ended: " + d.why }
 
 // asDeath is the death in an error; nil if there is none.
-func asDeath(err error) (died *death) {
-	errors.As(err, &died)
+func asDeath(err error) *death {
+	died, _ := errors.AsType[*death](err)
 	return died
 }
 
@@ -125,8 +125,8 @@ func (p *process) call(ctx context.Context, method string, q Question, reply any
 
 // isAnswer reports whether an error is what a process answered.
 func isAnswer(err error) bool {
-	var answer rpc.ServerError
-	return errors.As(err, &answer)
+	_, is := errors.AsType[rpc.ServerError](err)
+	return is
 }
 
 // stderr is what a process writes: what it does, and why it ends.

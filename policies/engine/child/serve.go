@@ -56,7 +56,6 @@ func serve(o engine.Options, conn io.ReadWriteCloser) error {
 	if err != nil {
 		return err
 	}
-	evaluator.Load(nil)
 	all := rpc.NewServer()
 	if err := all.RegisterName(service, &server{engine: evaluator, slots: make(chan struct{}, perCPU*runtime.GOMAXPROCS(0))}); err != nil {
 		return err
