@@ -13,8 +13,10 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/format"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 var (
@@ -37,10 +39,7 @@ func TestTheRegoInDocumentsCompiles(t *testing.T) {
 				continue // a part of a module
 			}
 			found++
-			policy := engine.Policy{
-				Name: strings.ReplaceAll(name[1], "_", "-"), Module: block[1],
-				Params: []byte(`{"label": "team"}`),
-			}
+			policy := engine.Policy{Name: strings.ReplaceAll(name[1], "_", "-"), ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: block[1], Parameters: &apiextensionsv1.JSON{Raw: []byte(`{"label": "team"}`)}}}
 			e, err := engine.New(engine.Options{Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // sources are the Rego files of this folder, tests and all, by path. Format and Rego tests
@@ -40,7 +41,7 @@ func sources(t *testing.T) map[string][]byte {
 
 func TestTheLibrary(t *testing.T) {
 	bench := authoring.Bench{
-		Policy: engine.Policy{Name: "p", Module: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if input.cluster == \"z\"\n"},
+		Policy: engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if input.cluster == \"z\"\n"}},
 		Files:  map[string]string{}, Fixtures: map[string]any{}, Timeout: time.Minute,
 	}
 	for path, text := range sources(t) {

@@ -27,6 +27,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -52,9 +53,9 @@ func TestWebhookAndAuditAgree(t *testing.T) {
 	var list []engine.Policy
 	for _, b := range found {
 		policy := engine.FromObject(b.Object, time.Now())
-		list = append(list, engine.Policy{Name: policy.Name, Module: policy.Module, Params: policy.Params})
+		list = append(list, engine.Policy{Name: policy.Name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: policy.Rego, Parameters: policy.Parameters}})
 	}
-	list = append(list, engine.Policy{Name: "owned", Module: `package comity.policies.owned
+	list = append(list, engine.Policy{Name: "owned", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.owned
 
 deny contains {"msg": "it has no owner"} if not input.object.metadata.labels.owner
 
@@ -62,7 +63,7 @@ warn contains {"msg": "somewhere it has no namespace"} if {
 	some group in input.destinations
 	group.namespace.presence != "present"
 }
-`})
+`}})
 	policies, err := engine.New(engine.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)

@@ -17,10 +17,10 @@ import (
 
 // limitedTo is a policy that denies the export to some clusters, given as Rego.
 func limitedTo(name, clusters string, change ...func(*engine.Policy)) engine.Policy {
-	p := engine.Policy{Name: name, Module: fmt.Sprintf(`package comity.policies.%s
+	p := engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: fmt.Sprintf(`package comity.policies.%s
 
 deny contains {"msg": "it stays here", "clusters": %s, "remedy": "None."} if true
-`, name, clusters)}
+`, name, clusters)}}
 	for _, c := range change {
 		c(&p)
 	}
@@ -71,7 +71,7 @@ func TestADenialForClustersExcludesTheseInAnAudit(t *testing.T) {
 // A policy that cannot be used makes the rest unknown, not what another forbids.
 func TestExclusionsHoldBesideAPolicyThatCannotBeUsed(t *testing.T) {
 	e := newEngine(t, engine.Options{})
-	e.Load([]engine.Policy{limitedTo("p", `["b"]`), {Name: "broken", Module: "package comity.policies.broken\n\ndeny contains"}})
+	e.Load([]engine.Policy{limitedTo("p", `["b"]`), {Name: "broken", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.broken\n\ndeny contains"}}})
 	in := request("b", "c")
 	in.Operation, in.UserInfo = decision.Audit, nil
 	got := e.Evaluate(t.Context(), in)

@@ -47,7 +47,7 @@ func (e *Engine) readModule(v *version) error {
 	if v.Refused != "" {
 		return errors.New(v.Refused)
 	}
-	module, err := e.Parse(v.file(), v.Module)
+	module, err := e.Parse(v.file(), v.Rego)
 	if err != nil {
 		return err
 	}
@@ -70,24 +70,25 @@ func (e *Engine) readModule(v *version) error {
 	if err != nil {
 		return err
 	}
-	rules := reachable(compiler, v.rules(compiler, func(name string) bool { return !strings.HasPrefix(name, testPrefix) }))
+	rules := v.reachable(compiler, func(name string) bool { return !strings.HasPrefix(name, testPrefix) })
 	v.reads = inputPaths(rules)
 	v.whole = needsWhole(rules, v.reads)
 	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(v, rules))
 }
 
-// readable refuses text that is not worth parsing, or that the parser would read without the
-// byte order mark that others see.
-func readable(file, text string) error {
+// Parse reads one Rego file as the engine does, be it a policy or its tests. The
+// error has lines of file:row:column and message. It refuses text that is not worth parsing, or
+// that the parser would read without the byte order mark that others see.
+func (e *Engine) Parse(file, text string) (*ast.Module, error) {
 	switch {
 	case len(text) > maxModule:
-		return fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
+		return nil, fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
 	case strings.TrimSpace(text) == "":
-		return fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
+		return nil, fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
 	case strings.HasPrefix(text, "\ufeff"):
-		return fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
+		return nil, fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
 	}
-	return nil
+	return e.parse(file, text)
 }
 
 // parse never panics: a panic of the parser becomes an error of the module.
@@ -145,8 +146,8 @@ func (e *Engine) compiler(stage v1alpha1.Stage, capabilities *ast.Capabilities) 
 
 // describe is an error of OPA as lines of file:row:column and message.
 func describe(file string, err error) error {
-	var list ast.Errors
-	if !errors.As(err, &list) {
+	list, is := errors.AsType[ast.Errors](err)
+	if !is {
 		return fmt.Errorf("%s:1:1: %w", file, err)
 	}
 	list.Sort()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -108,7 +109,7 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, engine.Options{})
-			results := e.Load([]engine.Policy{{Name: "p", Module: test.module}, denying("fine", "fine", "true")})
+			results := e.Load([]engine.Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: test.module}}, denying("fine", "fine", "true")})
 			if results[0].Err == nil || results[0].Digest != "" || !strings.Contains(results[0].Err.Error(), test.message) {
 				t.Errorf("got %v\nexpected %q", results[0], test.message)
 			}
@@ -118,7 +119,7 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 			if verdict := e.Evaluate(t.Context(), request()); len(verdict.Violations) != 1 {
 				t.Errorf("the other policy answers %+v", verdict)
 			}
-			if err := e.Check(engine.Policy{Name: "p", Module: test.module}); err == nil || err.Error() != results[0].Err.Error() {
+			if err := e.Check(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: test.module}}); err == nil || err.Error() != results[0].Err.Error() {
 				t.Errorf("Check says %v, Load said %v", err, results[0].Err)
 			}
 		})
@@ -133,7 +134,7 @@ func TestAModuleThatReadsTheOperationMayReadTheUser(t *testing.T) {
 		"by the name of input":  "i := input\n\ti.operation != \"AUDIT\"\n\ti.userInfo.username == \"eve\"",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := newEngine(t, engine.Options{}).Check(engine.Policy{Name: "p", Module: rule(body)}); err != nil {
+			if err := newEngine(t, engine.Options{}).Check(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: rule(body)}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -146,8 +147,8 @@ func TestWhatIsNotRegoIsCheckedToo(t *testing.T) {
 		change  func(*engine.Policy)
 		message string
 	}{
-		"parameters that are no JSON":   {func(p *engine.Policy) { p.Params = []byte("{") }, "spec.parameters: "},
-		"parameters that are a list":    {func(p *engine.Policy) { p.Params = []byte("[1]") }, "expected an object"},
+		"parameters that are no JSON":   {func(p *engine.Policy) { p.Parameters = &apiextensionsv1.JSON{Raw: []byte("{")} }, "spec.parameters: "},
+		"parameters that are a list":    {func(p *engine.Policy) { p.Parameters = &apiextensionsv1.JSON{Raw: []byte("[1]")} }, "expected an object"},
 		"an unknown enforcement":        {func(p *engine.Policy) { p.Enforcement = "Maybe" }, `spec.enforcement: "Maybe" is none of`},
 		"an unknown operator (objects)": {func(p *engine.Policy) { p.Match = &v1alpha1.Match{ObjectSelector: bad} }, "spec.match.objectSelector: "},
 		"an unknown operator":           {func(p *engine.Policy) { p.Match = &v1alpha1.Match{NamespaceSelector: bad} }, "spec.match.namespaceSelector: "},
@@ -171,7 +172,7 @@ func TestAReasonComesFromMetadataOrTheName(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			e := loaded(t, engine.Options{}, engine.Policy{Name: test.name, Module: test.metadata + rule("true")})
+			e := loaded(t, engine.Options{}, engine.Policy{Name: test.name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: test.metadata + rule("true")}})
 			verdict := e.Evaluate(t.Context(), request())
 			if len(verdict.Violations) != 1 || verdict.Violations[0].Reason != test.reason || verdict.Violations[0].Policy != test.name {
 				t.Errorf("got %+v, expected reason %s", verdict, test.reason)
@@ -192,7 +193,7 @@ func TestABrokenLibraryIsSaidWhere(t *testing.T) {
 func TestADefaultMakesAParameterOptional(t *testing.T) {
 	module := rule(`limit < 5`) + "\ndefault limit := 1\n\nlimit := data.comity.params.p.limit\n"
 	for params, want := range map[string]decision.Outcome{``: decision.Denied, `{"limit": 9}`: decision.Allowed} {
-		e := loaded(t, engine.Options{}, engine.Policy{Name: "p", Module: module, Params: []byte(params)})
+		e := loaded(t, engine.Options{}, engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: module, Parameters: &apiextensionsv1.JSON{Raw: []byte(params)}}})
 		if got := e.Evaluate(t.Context(), request()).Outcome; got != want {
 			t.Errorf("with %q: %s, expected %s", params, got, want)
 		}

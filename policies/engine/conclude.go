@@ -5,6 +5,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -53,10 +54,13 @@ func (d *deciding) conclude(ctx context.Context, verdict *decision.Verdict, on *
 	exclude(verdict, on.Operation)
 }
 
-// softening is why what the policy denies of a subject is only a warning.
+// softening is why what the policy denies of a subject is only a warning; of an exception, until
+// when it holds, and why.
 func (v *version) softening(on *Subject) (why decision.Softening, exception string) {
-	if exception, is := v.exception(on.Namespace, on.Name); is {
-		return decision.ByException, exception
+	for _, e := range v.Exceptions {
+		if e.Namespace == on.Namespace && (e.Name == "" || e.Name == on.Name) {
+			return decision.ByException, fmt.Sprintf("until %s (%s)", e.Until, e.Reason)
+		}
 	}
 	switch {
 	case v.Enforcement != v1alpha1.Deny:
@@ -83,8 +87,7 @@ func (d *deciding) ratchet(ctx context.Context, verdict *decision.Verdict, on *S
 	if old.read(d.terms) != nil {
 		return
 	}
-	// An error is that of the input, which has just been converted.
-	d.before, _ = d.answers(ctx, old, slices.DeleteFunc(d.snap.concerned(old), func(v *version) bool { return !refuses(v) }))
+	d.before = d.answers(ctx, old, slices.DeleteFunc(concerned(old, d.snap.matching(old)), func(v *version) bool { return !refuses(v) }))
 	var refused []decision.Violation
 	for _, v := range verdict.Violations {
 		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -18,7 +19,7 @@ import (
 
 // ownerless denies exports without an owner and, each by itself, those to cluster c or d.
 func ownerless(change ...func(*engine.Policy)) engine.Policy {
-	p := engine.Policy{Name: "owner", Module: `package comity.policies.owner
+	p := engine.Policy{Name: "owner", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.owner
 
 deny contains {"msg": "no owner", "field": "metadata.labels"} if not input.object.metadata.labels.owner
 
@@ -26,7 +27,7 @@ deny contains {"msg": sprintf("cluster %s", [id])} if {
 	some id in input.effectiveScope.clusters
 	id in {"c", "d"}
 }
-`}
+`}}
 	for _, c := range change {
 		c(&p)
 	}
@@ -209,7 +210,7 @@ func TestFromObjectLeavesOutExceptionsThatAreOver(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if policy.Grace != time.Minute || policy.Existing != v1alpha1.Keep {
+			if policy.Grace.Duration != time.Minute || policy.Existing != v1alpha1.Keep {
 				t.Errorf("grace %s, existing %s", policy.Grace, policy.Existing)
 			}
 		})
@@ -220,7 +221,7 @@ func TestFromObjectLeavesOutExceptionsThatAreOver(t *testing.T) {
 }
 
 func TestAViolationHasTheGraceOfItsPolicy(t *testing.T) {
-	e := loaded(t, engine.Options{}, ownerless(func(p *engine.Policy) { p.Grace = time.Hour }), denying("other", "no", "true"))
+	e := loaded(t, engine.Options{}, ownerless(func(p *engine.Policy) { p.Grace = &metav1.Duration{Duration: time.Hour} }), denying("other", "no", "true"))
 	v := e.Evaluate(t.Context(), audit(true))
 	got := map[string]time.Duration{}
 	for _, violation := range v.Violations {
@@ -248,8 +249,8 @@ func TestTheDigestCoversThePolicyAndTheLibrary(t *testing.T) {
 	add("another library", digest(engine.Options{Library: map[string]string{"x.rego": "package comity.lib.x\n\ny := 1\n"}}, ownerless()))
 	for name, change := range map[string]func(*engine.Policy){
 		"keep": keep, "warn": warn, "an exception": except,
-		"grace":      func(p *engine.Policy) { p.Grace = time.Minute },
-		"parameters": func(p *engine.Policy) { p.Params = []byte(`{"a": 1}`) },
+		"grace":      func(p *engine.Policy) { p.Grace = &metav1.Duration{Duration: time.Minute} },
+		"parameters": func(p *engine.Policy) { p.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"a": 1}`)} },
 		"match":      func(p *engine.Policy) { p.Match = &v1alpha1.Match{ObjectSelector: &metav1.LabelSelector{}} },
 	} {
 		add(name, digest(engine.Options{}, ownerless(change)))
@@ -264,7 +265,7 @@ func TestMatchedNamesThePoliciesThatMatch(t *testing.T) {
 	nothing := ownerless(func(p *engine.Policy) {
 		p.Match = &v1alpha1.Match{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"nobody": "has"}}}
 	})
-	broken := engine.Policy{Name: "broken", Module: "no rego", Enforcement: v1alpha1.Warn}
+	broken := engine.Policy{Name: "broken", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Enforcement: v1alpha1.Warn}}
 	e := newEngine(t, engine.Options{Required: []string{"missing"}})
 	e.Load([]engine.Policy{denying("zeta", "no", "true"), nothing, broken})
 	v := e.Evaluate(t.Context(), audit(true))

@@ -22,6 +22,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -73,18 +74,16 @@ type Engine struct {
 	library    map[v1alpha1.Stage]map[string]*ast.Module
 	librarySum string
 	schemas    map[v1alpha1.Stage]*ast.SchemaSet
-	// capabilities are what a policy may call; together adds what the generated module needs.
-	capabilities, together *ast.Capabilities
+	// capabilities are what a policy may call; withAsked adds what the generated module needs.
+	capabilities, withAsked *ast.Capabilities
 	// opts are those of New, with defaults.
 	opts Options
 	// terms are those that evaluations share.
 	terms *lru.Cache
 	Front
-	// loading serializes Load and With; Evaluate never waits for it.
+	// loading serializes Load; Evaluate never waits for it.
 	loading sync.Mutex
-	// list is what was loaded last.
-	list []Policy
-	// current is nil until the first Load.
+	// current has no digest until the first Load.
 	current atomic.Pointer[snapshot]
 }
 
@@ -101,10 +100,11 @@ func New(opts Options) (*Engine, error) {
 		opts.Watch = func(string, time.Duration) func() { return func() {} }
 	}
 	e := &Engine{
-		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sumOf(opts.Library), schemas: map[v1alpha1.Stage]*ast.SchemaSet{},
-		capabilities: capabilities(), together: capabilities(), opts: opts, terms: lru.New(maxTerms),
+		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sum(opts.Library), schemas: map[v1alpha1.Stage]*ast.SchemaSet{},
+		capabilities: capabilities(), withAsked: capabilities(), opts: opts, terms: lru.New(maxTerms),
 	}
-	e.together.Builtins = append(e.together.Builtins, asked)
+	e.withAsked.Builtins = append(e.withAsked.Builtins, asked)
+	e.current.Store(&snapshot{})
 	e.Front = Front{NewRecords(opts.Registerer), Writer{}, func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation) {
 		return e.EvaluateSubject(ctx, on, nil)
 	}}
@@ -125,7 +125,8 @@ func (e *Engine) readLibrary(library map[string]string) error {
 		whole["comity/"+file] = module
 	}
 	for _, stage := range stages {
-		e.library[stage], e.schemas[stage] = libraryOf(stage, whole), ast.NewSchemaSet()
+		e.library[stage], e.schemas[stage] = maps.Clone(whole), ast.NewSchemaSet()
+		maps.DeleteFunc(e.library[stage], func(file string, _ *ast.Module) bool { return isOfAnother(stage, file) })
 		e.schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
 		if _, err := e.compile(stage, nil, e.capabilities); err != nil {
 			return err
@@ -136,12 +137,7 @@ func (e *Engine) readLibrary(library map[string]string) error {
 
 // Digest names the set of policies in use; empty until the first Load. Two
 // engines with equal digests answer alike.
-func (e *Engine) Digest() string {
-	if snap := e.current.Load(); snap != nil {
-		return snap.digest
-	}
-	return ""
-}
+func (e *Engine) Digest() string { return e.current.Load().digest }
 
 // Load makes these the policies in use, all at once: an evaluation sees the old
 // ones or the new ones, never some of each. It compiles here, before the swap.
@@ -152,68 +148,41 @@ func (e *Engine) Digest() string {
 func (e *Engine) Load(list []Policy) []Result {
 	e.loading.Lock()
 	defer e.loading.Unlock()
-	before := map[string]*version{}
-	if snap := e.current.Load(); snap != nil {
-		before = snap.versions
-	}
+	before := e.current.Load()
 	versions := make([]*version, len(list))
 	for i, policy := range list {
-		if v := before[policy.Name]; v != nil && v.err == nil && v.source == policy.source() {
+		if v := before.versions[policy.Name]; v != nil && v.err == nil && v.source == policy.source() {
 			versions[i] = v // compiled already
 			continue
 		}
-		v, err := e.version(policy)
-		if err != nil {
-			v = v.unusable(err)
-		}
-		versions[i] = v
+		versions[i] = e.version(policy)
 	}
 	refuseRepetitions(versions)
-	versions = e.swap(e.addMissing(versions))
-	e.list = slices.Clone(list)
-	digests := make(map[string]string, len(versions))
-	for _, v := range versions {
-		digests[v.Name] = v.digest
-	}
-	e.Keep(digests)
-	results := make([]Result, len(list))
-	for i := range list {
-		v := versions[i]
-		results[i] = Result{Name: v.Name, Err: v.err, Digest: v.digest}
-	}
-	return results
-}
-
-// addMissing appends a version for every required policy that is not there: it
-// matches every export and can never be used.
-func (e *Engine) addMissing(versions []*version) []*version {
 	for _, name := range e.opts.Required {
 		if !slices.ContainsFunc(versions, func(v *version) bool { return v.Name == name }) {
-			versions = append(versions, &version{Policy: Policy{Name: name, Enforcement: v1alpha1.Deny}, err: errMissing})
+			missing := &version{Policy: Policy{Name: name}, err: errMissing} // it matches every export
+			missing.Enforcement = v1alpha1.Deny
+			versions = append(versions, missing)
 		}
 	}
-	return versions
-}
-
-// swap puts the versions in the place of what is in use, unless that is the same:
-// most loads are after a change of a policy's status alone. It returns what is in
-// use now.
-func (e *Engine) swap(versions []*version) []*version {
-	digest := digestOf(versions)
-	if snap := e.current.Load(); snap != nil && snap.digest == digest {
-		return versions
-	}
-	snap, err := e.build(versions)
-	if err != nil {
+	next := newSnapshot(list, versions)
+	if next.digest == before.digest { // most loads are after a change of a policy's status alone
+		next.queries = before.queries
+	} else if err := e.prepare(next); err != nil {
 		// Each compiled alone, so this is a fault of the engine's. Then none is used.
 		err = fmt.Errorf("the policies do not compile together: %w", err)
 		for i, v := range versions {
 			versions[i] = v.unusable(err)
 		}
-		snap = newSnapshots(versions)
+		next = newSnapshot(list, versions)
 	}
-	e.current.Store(snap)
-	return versions
+	e.current.Store(next)
+	digests, results := make(map[string]string, len(versions)), make([]Result, len(versions))
+	for i, v := range versions {
+		digests[v.Name], results[i] = v.digest, Result{Name: v.Name, Err: v.err, Digest: v.digest}
+	}
+	e.Keep(digests)
+	return results[:len(list)]
 }
 
 // refuseRepetitions makes every version unusable whose name or package an earlier

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	opametrics "github.com/open-policy-agent/opa/v1/metrics"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -23,7 +26,9 @@ import (
 // without a warning: there is a policy with stage Import, or nothing was loaded yet.
 func (e *Engine) HasImportPolicies() bool {
 	snap := e.current.Load()
-	return snap == nil || len(snap.imports.usable) > 0 || len(snap.imports.blocking) > 0
+	return snap.digest == "" || slices.ContainsFunc(snap.all, func(v *version) bool {
+		return v.isOf(v1alpha1.StageImport) && (v.err == nil || v.Enforcement == v1alpha1.Deny)
+	})
 }
 
 // Front has subjects evaluated, and records the results.
@@ -75,23 +80,25 @@ func (f Front) decide(ctx context.Context, on *Subject, err error) decision.Verd
 // EvaluateSubject is Evaluate, or EvaluateImport; it returns what is to be recorded. Policies that are in
 // failed are not evaluated: they fail, for what it says of them.
 func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[string]string) (decision.Verdict, []Evaluation) {
-	loaded := e.current.Load()
-	if loaded == nil {
-		return decision.Verdict{Problem: "policies are not loaded yet"}, nil
+	snap := e.current.Load()
+	if snap.digest == "" {
+		return decision.Verdict{Problem: ErrNotLoaded.Error()}, nil
 	}
+	verdict := decision.Verdict{Digest: snap.digest}
 	if err := on.read(e.terms); err != nil {
-		return decision.Verdict{Problem: err.Error(), Digest: loaded.digest}, nil
-	}
-	snap := loaded.of(on.Stage)
-	verdict := decision.Verdict{Digest: snap.digest, Matched: snap.matched(on)}
-	d := deciding{Engine: e, snap: snap, failed: failed}
-	answers, err := d.answers(ctx, on, snap.concerned(on))
-	if err != nil {
 		verdict.Problem = err.Error()
 		return verdict, nil
 	}
+	matching := snap.matching(on)
+	verdict.Matched = make([]string, 0, len(matching))
+	for _, v := range matching {
+		verdict.Matched = append(verdict.Matched, v.Name)
+	}
+	verdict.Matched = slices.Compact(verdict.Matched)
+	d := deciding{Engine: e, snap: snap, failed: failed}
+	answers := d.answers(ctx, on, concerned(on, matching))
 	d.conclude(ctx, &verdict, on, answers)
-	snap.block(&verdict, on, answers)
+	block(&verdict, on, matching, answers)
 	return verdict, d.evaluations(ctx, answers, &verdict)
 }
 
@@ -104,29 +111,23 @@ type deciding struct {
 	before []answer
 }
 
-// concerned are the policies to evaluate, in a fixed order: those that match, can be
-// evaluated with what is known, and whose answer may have an effect.
-func (s *snapshot) concerned(on *Subject) []*version {
-	list := make([]*version, 0, len(s.usable))
-	for _, v := range s.usable {
+// matching are the policies that match, sorted by name, those that cannot be used among them.
+func (s *snapshot) matching(on *Subject) []*version {
+	return slices.DeleteFunc(slices.Clone(s.all), func(v *version) bool { return !on.matches(v) })
+}
+
+// concerned are those of the policies to evaluate: those that can be evaluated with what is known,
+// and whose answer may have an effect.
+func concerned(on *Subject, policies []*version) []*version {
+	return slices.DeleteFunc(slices.Clone(policies), func(v *version) bool {
 		silent := v.Enforcement == v1alpha1.Audit && on.Operation != decision.Audit
-		if !silent && on.matches(v) && on.unknown(v) == "" {
-			list = append(list, v)
-		}
-	}
-	return list
+		return v.err != nil || silent || on.unknown(v) != ""
+	})
 }
 
 // answers are those of the policies, in order. They are evaluated together, which is
-// fastest, and each alone if that fails. The error is no policy's.
-func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version) ([]answer, error) {
-	if len(policies) == 0 {
-		return nil, nil
-	}
-	input, err := on.value(d.snap.whole)
-	if err != nil {
-		return nil, err
-	}
+// fastest, and each alone if that fails.
+func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version) []answer {
 	answers := make([]answer, 0, len(policies))
 	policies = slices.DeleteFunc(policies, func(v *version) bool {
 		why, failed := d.failed[v.Name]
@@ -136,25 +137,33 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 		return failed
 	})
 	if len(policies) > 1 && !d.opts.Apart {
-		if together, err := d.run(ctx, on, input, policies); err == nil {
-			return append(answers, together...), nil
+		if together, err := d.run(ctx, on, d.opts.Timeout, policies); err == nil {
+			return append(answers, together...)
 		}
+	}
+	limit := d.opts.Timeout
+	if on.Operation == decision.Audit {
+		limit *= auditPatience
 	}
 	// Alone, none suffers from another, and what fails, and the time that it took, are its own.
 	for i, v := range policies {
 		begin := time.Now()
-		alone, err := patiently(ctx, on, func() ([]answer, error) {
-			ctx, cancel := ShareOf(ctx, len(policies)-i)
-			defer cancel()
-			return d.run(ctx, on, input, policies[i:i+1])
-		})
+		share, cancel := ShareOf(ctx, len(policies)-i)
+		alone, err := d.run(share, on, limit, policies[i:i+1])
+		cancel()
 		if err != nil {
 			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
 		}
 		answers = append(answers, alone[0])
 	}
-	return answers, nil
+	return answers
 }
+
+// auditPatience is how many times the Options.Timeout a policy may take in an audit. Nobody waits
+// for the answer, and on a busy machine, as at a start, a policy of a few rules may take longer than
+// that by the clock: that would be a change of the status of the export, of the policy and an event,
+// and soon the same again.
+const auditPatience = 3
 
 // ShareOf is ctx for one of several that share the time that is left.
 func ShareOf(ctx context.Context, left int) (context.Context, context.CancelFunc) {
@@ -165,25 +174,9 @@ func ShareOf(ctx context.Context, left int) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, time.Until(deadline)/time.Duration(left))
 }
 
-// auditAttempts is how often an audit is evaluated that takes too long.
-const auditAttempts = 3
-
-// patiently repeats an audit that took too long. Nobody waits for the answer, and on a busy
-// machine, as at a start, a policy of a few rules may take longer than Options.Timeout by the
-// clock: that would be a change of the status of the export, of the policy and an event, and
-// soon the same again.
-func patiently(ctx context.Context, on *Subject, evaluate func() ([]answer, error)) ([]answer, error) {
-	for attempt := 1; ; attempt++ {
-		answers, err := evaluate()
-		if !errors.Is(err, errTooSlow) || on.Operation != decision.Audit || attempt == auditAttempts || ctx.Err() != nil {
-			return answers, err
-		}
-	}
-}
-
 // block adds to the verdict which policies failed that might deny the subject and, if nothing
 // else denies it, which cannot be used, or not with what is known.
-func (s *snapshot) block(verdict *decision.Verdict, on *Subject, answers []answer) {
+func block(verdict *decision.Verdict, on *Subject, matching []*version, answers []answer) {
 	var problems []string
 	fail := func(v *version, problem string) {
 		problems, verdict.Failed = append(problems, problem), append(verdict.Failed, v.Name)
@@ -193,16 +186,14 @@ func (s *snapshot) block(verdict *decision.Verdict, on *Subject, answers []answe
 			fail(a.policy, fmt.Sprintf("policy %s: %v", a.policy.Name, a.err))
 		}
 	}
-	if verdict.Outcome == decision.Allowed {
-		for _, v := range s.blocking {
-			if on.matches(v) {
-				fail(v, v.problem())
-			}
+	for _, v := range matching {
+		if verdict.Outcome != decision.Allowed || v.Enforcement != v1alpha1.Deny {
+			continue
 		}
-		for _, v := range s.usable {
-			if why := on.unknown(v); why != "" && v.Enforcement == v1alpha1.Deny && on.matches(v) {
-				problems = append(problems, why)
-			}
+		if v.err != nil {
+			fail(v, v.problem())
+		} else if why := on.unknown(v); why != "" {
+			problems = append(problems, why)
 		}
 	}
 	slices.Sort(verdict.Failed)
@@ -212,34 +203,43 @@ func (s *snapshot) block(verdict *decision.Verdict, on *Subject, answers []answe
 	}
 }
 
-// matched are the names of the policies that match, sorted, those that cannot be used
-// among them.
-func (s *snapshot) matched(on *Subject) []string {
-	names := make([]string, 0, len(s.versions))
-	for name, v := range s.versions {
-		if v.isOf(on.Stage) && on.matches(v) {
-			names = append(names, name)
-		}
+// run evaluates policies together, for as long as limit.
+func (d *deciding) run(ctx context.Context, on *Subject, limit time.Duration, policies []*version) (answers []answer, err error) {
+	defer recovered(&err, "the evaluation failed")
+	input, err := on.value(slices.ContainsFunc(policies, func(v *version) bool { return v.whole }))
+	if err != nil {
+		return nil, err
 	}
-	slices.Sort(names)
-	return names
-}
-
-// run evaluates policies together until the timeout. The input is that of the subject.
-func (d *deciding) run(ctx context.Context, on *Subject, input ast.Value, policies []*version) ([]answer, error) {
-	at := &progress{policies: make(map[string]*version, len(policies)), spans: make([]span, 0, len(policies))}
-	for _, v := range policies {
-		at.policies[v.pkg] = v
+	at := &progress{answers: make(map[string]*answer, len(policies))}
+	answers = make([]answer, len(policies))
+	for i, v := range policies {
+		answers[i].policy, at.answers[v.pkg] = v, &answers[i]
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.opts.Timeout)
-	defer cancel()
+	ctx, release := context.WithTimeout(context.WithValue(ctx, progressKey{}, at), limit)
+	defer release()
 	what := on.String()
 	if d.opts.Apart {
 		what = policies[0].Name
 	}
-	defer d.opts.Watch(what, 2*d.opts.Timeout)() // it should have stopped before
-	return d.snap.evaluate(ctx, input, at)
+	defer d.opts.Watch(what, limit+d.opts.Timeout)() // it should have stopped before
+	cancel := topdown.NewCancel()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
+	results, err := d.snap.queries[on.Stage].Eval(ctx, options...)
+	switch {
+	case topdown.IsCancel(err):
+		return nil, errTooSlow
+	case err != nil:
+		return nil, Described(err)
+	case len(results) != 1 || len(results[0].Expressions) != 1:
+		return nil, errors.New("the policies gave no answer")
+	}
+	at.begin(nil)
+	return answers, at.read(results[0].Expressions[0].Value.(*ast.Term).Value) // see GenerateJSON
 }
+
+// withoutMetrics keeps OPA from measuring itself, which nobody reads.
+var withoutMetrics = rego.EvalMetrics(opametrics.NoOp())
 
 var errTooSlow = errors.New("it took too long and was stopped")
 
@@ -253,24 +253,20 @@ type answer struct {
 }
 
 // read reads ["<package>", deny, warn] of every policy that was evaluated.
-func (s *snapshot) read(value ast.Value, at *progress) ([]answer, error) {
+func (p *progress) read(value ast.Value) error {
 	given := value.(ast.Set)
-	if given.Len() != len(at.policies) {
-		return nil, fmt.Errorf("%d policies were evaluated, and not every one gave an answer", len(at.policies))
+	if given.Len() != len(p.answers) {
+		return fmt.Errorf("%d policies were evaluated, and not every one gave an answer", len(p.answers))
 	}
-	end := time.Now()
-	answers := make([]answer, 0, given.Len())
 	given.Foreach(func(term *ast.Term) {
-		triple := term.Value.(*ast.Array) // as snapshot.answers writes it; a panic is an error of the evaluation
-		a := answer{policy: at.policies[string(triple.Elem(0).Value.(ast.String))]}
-		a.took = at.took(a.policy, end)
+		triple := term.Value.(*ast.Array) // as Engine.together writes it; a panic is an error of the evaluation
+		a := p.answers[string(triple.Elem(0).Value.(ast.String))]
 		var other error
 		a.deny, a.err = a.policy.violations(denySet, triple.Elem(1))
 		a.warn, other = a.policy.violations(warnSet, triple.Elem(2))
 		a.err = cmp.Or(a.err, other)
-		answers = append(answers, a)
 	})
-	return answers, nil
+	return nil
 }
 
 // maxEntries is how many entries deny or warn may have, and maxAnswer how much memory they may
@@ -306,7 +302,7 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 	if !ok {
 		return violation, item.String()
 	}
-	violation = decision.Violation{Policy: v.Name, Reason: v.reason, Grace: v.Grace}
+	violation = decision.Violation{Policy: v.Name, Reason: v.reason, Grace: v.grace}
 	for key, into := range map[string]*string{keyMsg: &violation.Message, keyField: &violation.Field, keyRemedy: &violation.Remedy} {
 		given := object.Get(ast.StringTerm(key))
 		if given == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -262,7 +263,7 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 func TestEnforcementAndMatch(t *testing.T) {
 	policy := func(enforcement v1alpha1.Enforcement, match *v1alpha1.Match) engine.Policy {
 		p := denying("strict", "no", "true")
-		p.Module += "\nwarn contains {\"msg\": \"hm\"} if true\n"
+		p.Rego += "\nwarn contains {\"msg\": \"hm\"} if true\n"
 		p.Enforcement, p.Match = enforcement, match
 		return p
 	}
@@ -361,7 +362,7 @@ func TestTheBaselineDecidesOnTheEffectiveScope(t *testing.T) {
 func TestParametersAreThePolicysOwn(t *testing.T) {
 	policy := func(name, params string) engine.Policy {
 		p := denying(name, name, fmt.Sprintf(`input.object.metadata.name in data.comity.params.%s.names`, name))
-		p.Params = []byte(params)
+		p.Parameters = &apiextensionsv1.JSON{Raw: []byte(params)}
 		return p
 	}
 	e := loaded(t, engine.Options{}, policy("a", `{"names": ["db"]}`), policy("b", `{"names": ["web"]}`))
@@ -375,7 +376,7 @@ func TestTheVerdictIsTheSameEveryTime(t *testing.T) {
 	var list []engine.Policy
 	for i := range 10 {
 		list = append(list, denying(fmt.Sprintf("p%d", i), "no", fmt.Sprintf("some x in numbers.range(1, 9)\n\tx > %d", i)))
-		list[i].Module = strings.Replace(list[i].Module, `"msg": "no"`, `"msg": sprintf("no %d", [x])`, 1)
+		list[i].Rego = strings.Replace(list[i].Rego, `"msg": "no"`, `"msg": sprintf("no %d", [x])`, 1)
 	}
 	in := request("b", "c")
 	var want decision.Verdict
@@ -401,7 +402,7 @@ const endless = "some x in numbers.range(1, 5000)\n\tsome y in numbers.range(1, 
 // twoValues fails in every evaluation: a rule has two values.
 func twoValues(name string) engine.Policy {
 	p := denying(name, "no", `tier == "a"`)
-	p.Module += "\ntier := \"a\" if input.cluster\n\ntier := \"b\" if input.cluster\n"
+	p.Rego += "\ntier := \"a\" if input.cluster\n\ntier := \"b\" if input.cluster\n"
 	return p
 }
 
@@ -476,7 +477,7 @@ func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 func TestWhoRunsAtTheDeadlineIsNotBlamed(t *testing.T) {
 	slow := denying("a", "no", "some x in numbers.range(1, 300)\n\tsome y in numbers.range(1, 1000)\n\tx + y < 0")
 	last := slow
-	last.Name, last.Module = "z", strings.Replace(slow.Module, "policies.a", "policies.z", 1)
+	last.Name, last.Rego = "z", strings.Replace(slow.Rego, "policies.a", "policies.z", 1)
 	for attempt := 1; ; attempt++ { // the machine may be faster or slower when it matters
 		begin := time.Now()
 		loaded(t, engine.Options{Timeout: time.Minute}, slow).Evaluate(t.Context(), request())

@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 const explainedModule = `package comity.policies.ports
@@ -31,7 +33,7 @@ forbidden contains port if some port in data.comity.params.ports.forbidden
 `
 
 func TestExplainListsTheRulesThatHeldAndWhatDidNotWithTheirValues(t *testing.T) {
-	e := loaded(t, engine.Options{}, engine.Policy{Name: "ports", Module: explainedModule, Params: []byte(`{"forbidden": [22, 23]}`)})
+	e := loaded(t, engine.Options{}, engine.Policy{Name: "ports", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: explainedModule, Parameters: &apiextensionsv1.JSON{Raw: []byte(`{"forbidden": [22, 23]}`)}}})
 	ctx, explanation := engine.Explain(t.Context())
 	if verdict := e.Evaluate(ctx, request("b")); len(verdict.Violations) != 2 {
 		t.Fatalf("verdict: %+v", verdict)

@@ -18,6 +18,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // newEngine is an engine that a busy machine does not make fail, unless opts says so.
@@ -50,12 +51,12 @@ func loaded(t testing.TB, opts engine.Options, list ...engine.Policy) *engine.En
 
 // denying is a policy that denies with this message if the body holds.
 func denying(name, msg, body string) engine.Policy {
-	return engine.Policy{Name: name, Module: fmt.Sprintf(`package comity.policies.%s
+	return engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: fmt.Sprintf(`package comity.policies.%s
 
 deny contains {"msg": %q, "field": "spec", "remedy": "None."} if {
 	%s
 }
-`, name, msg, body)}
+`, name, msg, body)}}
 }
 
 // baselines are the policies that Comity ships.

@@ -54,7 +54,7 @@ func TestAnImportIsEvaluatedByTheImportPoliciesAlone(t *testing.T) {
 	kept := func(p engine.Policy) engine.Policy { p.Existing = v1alpha1.Keep; return p }
 	enforced := func(p engine.Policy, e v1alpha1.Enforcement) engine.Policy { p.Enforcement = e; return p }
 	unusable := func(name string) engine.Policy {
-		return engine.Policy{Name: name, Module: "no rego", Stage: v1alpha1.StageImport}
+		return engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Stage: v1alpha1.StageImport}}
 	}
 	for name, tc := range map[string]struct {
 		list   []engine.Policy
@@ -81,9 +81,9 @@ func TestAnImportIsEvaluatedByTheImportPoliciesAlone(t *testing.T) {
 		"it is for other namespaces":           {[]engine.Policy{inNamespaces(unusable("p"), "stage", "test")}, nil, "Allowed"},
 		"it only warns":                        {[]engine.Policy{enforced(unusable("p"), "Warn")}, nil, "Allowed"},
 		"another denies":                       {[]engine.Policy{unusable("p"), importing("q", "no", "true")}, nil, "Denied: q no"},
-		"a stage that is none":                 {[]engine.Policy{{Name: "p", Module: rule("true"), Stage: "Both"}}, nil, `NotEvaluated by p: policy p cannot be used as it is stored (spec.stage: "Both" is none of [Export Import])`},
+		"a stage that is none":                 {[]engine.Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: rule("true"), Stage: "Both"}}}, nil, `NotEvaluated by p: policy p cannot be used as it is stored (spec.stage: "Both" is none of [Export Import])`},
 		"a builtin fails":                      {[]engine.Policy{importing("p", "no", `to_number(input.export.name) > 1`)}, nil, "NotEvaluated by p: policy p: p.rego:4:"},
-		"an answer of another form":            {[]engine.Policy{{Name: "p", Stage: v1alpha1.StageImport, Module: header + "deny contains {\"msg\": input.source.labels[_] == \"x\"} if true\n"}}, nil, "NotEvaluated"},
+		"an answer of another form":            {[]engine.Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: v1alpha1.StageImport, Rego: header + "deny contains {\"msg\": input.source.labels[_] == \"x\"} if true\n"}}}, nil, "NotEvaluated"},
 		"Keep, and it does not stand":          {[]engine.Policy{kept(importing("p", "no", "true"))}, nil, "Denied: p no"},
 		"Keep, and it stands":                  {[]engine.Policy{kept(importing("p", "no", "true"))}, func(in *decision.ImportInput) { in.Imported = true }, "Allowed; p no"},
 		"an exception": {[]engine.Policy{func() engine.Policy {
@@ -145,7 +145,7 @@ func described(v decision.Verdict) string {
 // one about none: the author gets an error, at compile time if the type checker knows it, and else at run time.
 func TestAnEntryOfAnImportPolicyNamesNoClusters(t *testing.T) {
 	at := func(stage v1alpha1.Stage, rest string) engine.Policy {
-		return engine.Policy{Name: "p", Stage: stage, Module: header + rest}
+		return engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: stage, Rego: header + rest}}
 	}
 	limit := regexp.MustCompile(`, "clusters": [^}]*`)
 	for name, rest := range map[string]string{
@@ -184,7 +184,7 @@ func TestAnImportPolicyIsNotAskedOfExports(t *testing.T) {
 	if diff := cmp.Diff([]string{}, said(t, e)); diff != "" {
 		t.Error(diff)
 	}
-	e.Load([]engine.Policy{{Name: "p", Module: "no rego", Stage: v1alpha1.StageImport}})
+	e.Load([]engine.Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Stage: v1alpha1.StageImport}}})
 	if diff := cmp.Diff([]string{}, said(t, e)); diff != "" {
 		t.Errorf("one that cannot be used:\n%s", diff)
 	}
@@ -194,7 +194,7 @@ func TestMatchedAreThePoliciesOfTheStage(t *testing.T) {
 	e := newEngine(t, engine.Options{Required: []string{"missing"}})
 	e.Load([]engine.Policy{
 		importing("i", "no", "true"), inNamespaces(importing("j", "no", "true"), "stage", "test"), denying("e", "no", "true"),
-		{Name: "k", Stage: v1alpha1.StageImport, Module: "no rego"},
+		{Name: "k", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: v1alpha1.StageImport, Rego: "no rego"}},
 	})
 	if diff := cmp.Diff([]string{"i", "k", "missing"}, e.EvaluateImport(t.Context(), fromB()).Matched); diff != "" {
 		t.Errorf("imports (-want +got):\n%s", diff)
@@ -242,7 +242,7 @@ func TestAFailureOfAnImportPolicyIsCounted(t *testing.T) {
 
 func TestAStageHasAnInputOfItsOwn(t *testing.T) {
 	at := func(stage v1alpha1.Stage, body string) engine.Policy {
-		return engine.Policy{Name: "p", Module: rule(body), Stage: stage}
+		return engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: rule(body), Stage: stage}}
 	}
 	const export, imported = v1alpha1.StageExport, v1alpha1.StageImport
 	for name, tc := range map[string]struct {
@@ -279,7 +279,7 @@ func TestALibraryServesBothStages(t *testing.T) {
 		"lib/lib.rego":    "package comity.lib\n\nof_both if input.cluster == \"a\"\n",
 	}
 	uses := func(stage v1alpha1.Stage, name string) error {
-		return newEngine(t, engine.Options{Library: library}).Check(engine.Policy{Name: "p", Stage: stage, Module: rule("data.comity.lib." + name)})
+		return newEngine(t, engine.Options{Library: library}).Check(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: stage, Rego: rule("data.comity.lib." + name)}})
 	}
 	got := map[string]string{}
 	for _, name := range []string{"of_export", "by_another", "by_path", "of_import", "of_both"} {

@@ -59,16 +59,12 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 	}
 }
 
-// libraryOf is the part of the library that policies with the stage may use: all files but
-// those that have the name of another stage, such as export.rego.
-func libraryOf(stage v1alpha1.Stage, whole map[string]*ast.Module) map[string]*ast.Module {
-	out := maps.Clone(whole)
-	maps.DeleteFunc(out, func(file string, _ *ast.Module) bool {
-		return slices.ContainsFunc(stages, func(other v1alpha1.Stage) bool {
-			return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
-		})
+// isOfAnother reports whether policies with the stage may not use a file of the library: it has the
+// name of another stage, such as export.rego.
+func isOfAnother(stage v1alpha1.Stage, file string) bool {
+	return slices.ContainsFunc(stages, func(other v1alpha1.Stage) bool {
+		return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
 	})
-	return out
 }
 
 // anyField, in a path of input, is a field of which the name is not known before the

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
 
@@ -27,7 +28,9 @@ func inPackage(name, pkg string, version int) engine.Policy {
 }
 
 // broken is a policy that does not compile.
-func broken(name string) engine.Policy { return engine.Policy{Name: name, Module: "no rego"} }
+func broken(name string) engine.Policy {
+	return engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego"}}
+}
 
 // matching is the policy for exports with this label alone.
 func matching(policy engine.Policy, label, value string) engine.Policy {
@@ -100,17 +103,17 @@ func TestALoadReplacesWhatWasLoaded(t *testing.T) {
 			said:  []string{},
 		},
 		"a broken policy that only warns blocks nothing": {
-			loads:  []load{{{Name: "p", Module: "no rego", Enforcement: "Warn"}}},
+			loads:  []load{{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Enforcement: "Warn"}}}},
 			said:   []string{},
 			errors: "E",
 		},
 		"nor does one that only audits": {
-			loads:  []load{{{Name: "p", Module: "no rego", Enforcement: "Audit"}}},
+			loads:  []load{{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Enforcement: "Audit"}}}},
 			said:   []string{},
 			errors: "E",
 		},
 		"an enforcement that is unknown blocks": {
-			loads:  []load{{{Name: "p", Module: "no rego", Enforcement: "warn"}}},
+			loads:  []load{{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Enforcement: "warn"}}}},
 			said:   []string{"p failed"},
 			errors: "E",
 		},
@@ -258,7 +261,7 @@ func TestADigestTellsSetsApart(t *testing.T) {
 	warn := base[0]
 	warn.Enforcement = "Warn"
 	params := base[0]
-	params.Params = []byte(`{"x": 1}`)
+	params.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"x": 1}`)}
 	seen := map[string]int{}
 	for i, list := range [][]engine.Policy{{}, base, base[:1], {inPackage("p", "a", 2)}, {warn}, {params}, {broken("p")}, {broken("p"), base[1]}} {
 		if other, twice := seen[digest(list...)]; twice {

@@ -31,15 +31,15 @@ const (
 // any object is accepted. An error names each field that is wrong, one a line.
 func (v *version) readParams() (err error) {
 	v.params = map[string]any{}
-	if !isNothing(v.Params) {
-		if err := json.UnmarshalCaseSensitivePreserveInts(v.Params, &v.params); err != nil {
+	if !isNothing(v.Parameters) {
+		if err := json.UnmarshalCaseSensitivePreserveInts(v.Parameters.Raw, &v.params); err != nil {
 			return fmt.Errorf("%s: %w; expected an object", parametersField, err)
 		}
 	}
 	if isNothing(v.ParametersSchema) {
 		return nil
 	}
-	if v.schema, err = parseSchema(v.ParametersSchema); err != nil {
+	if v.schema, err = parseSchema(v.ParametersSchema.Raw); err != nil {
 		return err
 	}
 	defaulting.Default(v.params, v.schema)
@@ -148,7 +148,6 @@ func unknown(path string, value any, s *schema.Structural) (errs []error) {
 }
 
 // isNothing reports whether a JSON text is missing.
-func isNothing(text []byte) bool {
-	trimmed := strings.TrimSpace(string(text))
-	return trimmed == "" || trimmed == "null"
+func isNothing(given *apiextensionsv1.JSON) bool {
+	return given == nil || slices.Contains([]string{"", "null"}, strings.TrimSpace(string(given.Raw)))
 }

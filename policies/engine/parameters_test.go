@@ -9,19 +9,16 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // limited is a policy whose parameters have a schema.
 func limited(schema, params string) engine.Policy {
-	return engine.Policy{
-		Name:             "limited",
-		ParametersSchema: []byte(schema),
-		Params:           []byte(params),
-		Module: `package comity.policies.limited
+	return engine.Policy{Name: "limited", ExportPolicySpec: v1alpha1.ExportPolicySpec{ParametersSchema: &apiextensionsv1.JSON{Raw: []byte(schema)}, Parameters: &apiextensionsv1.JSON{Raw: []byte(params)}, Rego: `package comity.policies.limited
 
 deny contains {"msg": sprintf("label %s of %d", [data.comity.params.limited.label, data.comity.params.limited.limit])}
-`,
-	}
+`}}
 }
 
 const limits = `{"type": "object", "required": ["label"], "properties": {
@@ -134,7 +131,7 @@ func TestADefaultGetsTheDefaultsBelowIt(t *testing.T) {
 		"label": {"type": "string", "default": "app"}, "limit": {"type": "integer", "default": 1},
 		"owner": {"type": "object", "default": {}, "properties": {"team": {"type": "string", "default": "none"}}}
 	}}`, "")
-	policy.Module = strings.Replace(policy.Module, "deny contains", `deny contains {"msg": data.comity.params.limited.owner.team}
+	policy.Rego = strings.Replace(policy.Rego, "deny contains", `deny contains {"msg": data.comity.params.limited.owner.team}
 
 deny contains`, 1)
 	e := loaded(t, engine.Options{}, policy)

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -29,27 +28,9 @@ import (
 type Policy struct {
 	// Name is unique; violations and errors contain it.
 	Name string
-	// Module is Rego v1 in a package comity.policies.<name>.
-	Module string
-	// Stage is Export when empty.
-	Stage v1alpha1.Stage
-	// Params is a JSON object, which the module reads as
-	// data.comity.params.<name of its package>. None when empty.
-	Params []byte
-	// ParametersSchema is a structural schema of Params, which also gives their defaults;
-	// see INPUT.md. No schema when empty.
-	ParametersSchema []byte
-	// Enforcement is Deny when empty.
-	Enforcement v1alpha1.Enforcement
-	// Existing is Withdraw when empty.
-	Existing v1alpha1.Existing
-	// Grace is the Violation.Grace of what the policy denies. A policy with stage Import
-	// has none.
-	Grace time.Duration
-	// Exceptions are those in force: the engine has no clock. See FromObject.
-	Exceptions []v1alpha1.Exception
-	// Match limits the exports that the policy is evaluated for; all when nil.
-	Match *v1alpha1.Match
+	// ExportPolicySpec is that of the object, with the exceptions in force: the engine has no clock. See
+	// FromObject. What is empty has its default, as in an API server.
+	v1alpha1.ExportPolicySpec
 	// Refused is why the policy is not to be used, nor compiled; empty if it is.
 	Refused string `json:",omitempty"`
 }
@@ -57,26 +38,9 @@ type Policy struct {
 // FromObject is an ExportPolicy as the engine takes it at a time: with the exceptions
 // that are in force then.
 func FromObject(object *v1alpha1.ExportPolicy, now time.Time) Policy {
-	spec := &object.Spec
-	p := Policy{
-		Name:        object.Name,
-		Module:      spec.Rego,
-		Stage:       spec.Stage,
-		Enforcement: spec.Enforcement,
-		Existing:    spec.Existing,
-		Match:       spec.Match,
-		// Those that are over are left out, so that a policy is loaded again when one ends.
-		Exceptions: slices.DeleteFunc(slices.Clone(spec.Exceptions), func(e v1alpha1.Exception) bool { return IsOver(e, now) }),
-	}
-	if spec.Parameters != nil {
-		p.Params = spec.Parameters.Raw
-	}
-	if spec.ParametersSchema != nil {
-		p.ParametersSchema = spec.ParametersSchema.Raw
-	}
-	if spec.Grace != nil {
-		p.Grace = spec.Grace.Duration
-	}
+	p := Policy{Name: object.Name, ExportPolicySpec: object.Spec}
+	// Those that are over are left out, so that a policy is loaded again when one ends.
+	p.Exceptions = slices.DeleteFunc(slices.Clone(p.Exceptions), func(e v1alpha1.Exception) bool { return IsOver(e, now) })
 	return p
 }
 
@@ -96,43 +60,28 @@ type Result struct {
 // file is the file name in the errors of the module.
 func (p Policy) file() string { return p.Name + ".rego" }
 
-// source is everything that a version is made of; equal sources, equal versions.
-func (p Policy) source() string {
-	text, err := json.Marshal(p)
-	if err != nil { // it has strings, bytes and lists of them
-		panic(fmt.Sprintf("engine: marshal policy %s: %v", p.Name, err))
-	}
-	return sum(string(text))
-}
+// source is the digest of everything that a version is made of; equal sources, equal versions.
+func (p Policy) source() string { return sum(p) }
 
 // Digest is the Result.Digest of the policy with the library of Comity, whether it can be
 // used or not.
 func (p Policy) Digest() string { return p.digest(librarySum()) }
 
-var librarySum = sync.OnceValue(func() string { return sumOf(policies.Library()) })
+var librarySum = sync.OnceValue(func() string { return sum(policies.Library()) })
 
 func (p Policy) digest(library string) string {
 	p.Refused = ""
-	return sum(p.source(), library)
+	return sum([]string{p.source(), library})
 }
 
-// sum is the SHA-256 of the parts, kept apart.
-func sum(parts ...string) string {
-	var all []byte
-	for _, part := range parts {
-		all = fmt.Appendf(all, "%d:%s", len(part), part)
+// sum is the SHA-256 of a policy, or of strings, and lists and maps of them.
+func sum(of any) string {
+	text, err := json.Marshal(of)
+	if err != nil { // parameters that are no JSON, for which the policy is refused
+		text = []byte(err.Error())
 	}
-	digest := sha256.Sum256(all)
+	digest := sha256.Sum256(text)
 	return "sha256:" + hex.EncodeToString(digest[:])
-}
-
-// sumOf is the SHA-256 of files, by name.
-func sumOf(files map[string]string) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		parts = append(parts, name, files[name])
-	}
-	return sum(parts...)
 }
 
 // version is a policy as it is stored, compiled if it could be.
@@ -147,6 +96,7 @@ type version struct {
 	namespaces labels.Selector // nil for all
 	objects    labels.Selector // nil for all
 	params     map[string]any
+	grace      time.Duration      // that of what it denies
 	schema     *schema.Structural // of the parameters; nil for none
 	module     *ast.Module
 	sets       map[string]bool          // which of deny and warn there are
@@ -158,10 +108,13 @@ type version struct {
 
 // version compiles the policy, alone with the library. With an error, what was read
 // before it is set: a match that cannot be read selects every export.
-func (e *Engine) version(p Policy) (*version, error) {
+func (e *Engine) version(p Policy) *version {
 	defer e.opts.Watch(p.Name, compileTime)()
 	v := &version{Policy: p, source: p.source(), digest: p.digest(e.librarySum)}
-	return v, cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), e.readModule(v))
+	if err := cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), e.readModule(v)); err != nil {
+		return v.unusable(err)
+	}
+	return v
 }
 
 // unusable is the version as one that is not used because of err. It still knows
@@ -184,15 +137,11 @@ func (v *version) problem() string {
 	return fmt.Sprintf("policy %s cannot be used as it is stored (%s)", v.Name, first)
 }
 
-// blocks reports whether the exports that the version matches cannot be evaluated,
-// because a policy that might deny them cannot be used.
-func (v *version) blocks() bool { return v.err != nil && v.Enforcement == v1alpha1.Deny }
-
 // readEnums reads the fields that are one of some words. A stage that is unknown is that of
 // every evaluation, and an enforcement that is unknown denies.
 func (v *version) readEnums() error {
-	if v.Stage == v1alpha1.StageImport {
-		v.Grace = 0 // what is denied is not imported
+	if v.Grace != nil && v.Stage != v1alpha1.StageImport { // where what is denied is not imported
+		v.grace = v.Grace.Duration
 	}
 	return cmp.Or(
 		oneOf("spec.stage", &v.Stage, "", v1alpha1.StageExport, v1alpha1.StageImport),
@@ -262,14 +211,4 @@ func IsOver(e v1alpha1.Exception, now time.Time) bool {
 func EndOf(e v1alpha1.Exception) (time.Time, bool) {
 	day, err := time.Parse(time.DateOnly, e.Until)
 	return day.AddDate(0, 0, 1), err == nil
-}
-
-// exception says until when and why an export is excepted; false if it is not.
-func (v *version) exception(namespace, name string) (string, bool) {
-	for _, e := range v.Exceptions {
-		if e.Namespace == namespace && (e.Name == "" || e.Name == name) {
-			return fmt.Sprintf("until %s (%s)", e.Until, e.Reason), true
-		}
-	}
-	return "", false
 }

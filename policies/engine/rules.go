@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -54,7 +53,7 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 func checkRules(compiler *ast.Compiler, v *version) error {
 	module := compiler.Modules[v.file()]
 	used := map[string]bool{} // the bodies of one rule count as one
-	for _, rule := range reachable(compiler, v.rules(compiler, isUsed)) {
+	for _, rule := range v.reachable(compiler, isUsed) {
 		used[rule.Ref().String()] = true
 	}
 	defaulted := map[string]bool{}
@@ -87,21 +86,18 @@ func isUsed(name string) bool {
 	return name == denySet || name == warnSet || strings.HasPrefix(name, testPrefix)
 }
 
-// rules are the rules of the compiled module that have such names, in order.
-func (v *version) rules(compiler *ast.Compiler, named func(string) bool) []*ast.Rule {
-	return slices.DeleteFunc(slices.Clone(compiler.Modules[v.file()].Rules), func(rule *ast.Rule) bool {
-		return !named(rule.Head.Ref()[0].Value.String())
-	})
-}
-
-// reachable are these rules and those that they use, also of the library.
-func reachable(compiler *ast.Compiler, from []*ast.Rule) (rules []*ast.Rule) {
+// reachable are the rules of the compiled module that have such names, in order, and those that they
+// use, also of the library.
+func (v *version) reachable(compiler *ast.Compiler, named func(string) bool) (rules []*ast.Rule) {
 	graph := ast.NewGraphTraversal(compiler.Graph)
-	for _, rule := range from {
-		util.DFS(graph, func(node util.T) bool {
-			rules = append(rules, node.(*ast.Rule))
-			return false
-		}, rule)
+	add := func(node util.T) bool {
+		rules = append(rules, node.(*ast.Rule))
+		return false
+	}
+	for _, rule := range compiler.Modules[v.file()].Rules {
+		if named(rule.Head.Ref()[0].Value.String()) {
+			util.DFS(graph, add, rule)
+		}
 	}
 	return rules
 }
@@ -156,9 +152,6 @@ func joinUnique(errs []error) error {
 	return errors.Join(unique...)
 }
 
-// operationField says whether there is a request at all.
-const operationField = "operation"
-
 // absentInAudits are the fields of input that only a request has.
 var absentInAudits = []string{"userInfo", "oldObject"}
 
@@ -177,7 +170,7 @@ func checkAudit(v *version, rules []*ast.Rule) error {
 	if _, whole := v.reads[anyField]; whole {
 		addStrings(fields, rules)
 	}
-	if fields[operationField] != nil {
+	if fields["operation"] != nil { // which says whether there is a request at all
 		return nil
 	}
 	var errs []error

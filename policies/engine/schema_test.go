@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"pgregory.net/rapid"
+
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // anyJSON is a JSON value with keys and strings that schemas are made of.
@@ -74,7 +77,9 @@ func goodSchema(t *rapid.T, depth int) map[string]any {
 
 // parameters are those of a policy, with the defaults of its schema.
 func parameters(text, schema []byte) (map[string]any, error) {
-	v := &version{Policy: Policy{Params: text, ParametersSchema: schema}}
+	v := &version{Policy: Policy{ExportPolicySpec: v1alpha1.ExportPolicySpec{
+		Parameters: &apiextensionsv1.JSON{Raw: text}, ParametersSchema: &apiextensionsv1.JSON{Raw: schema},
+	}}}
 	err := v.readParams()
 	return v.params, err
 }

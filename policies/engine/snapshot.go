@@ -13,64 +13,34 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	opametrics "github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
-	"github.com/open-policy-agent/opa/v1/topdown"
 
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// snapshot is a set of policies that are evaluated together. It never changes.
+// snapshot is a set of policies that are in use. It never changes.
 type snapshot struct {
-	// versions are the policies of all stages by name, those that cannot be used among
-	// them. The other fields are of one stage, but for the digest.
+	// list is what was loaded.
+	list []Policy
+	// all are the policies of all stages, sorted by name, those that cannot be used and those that
+	// are required and missing among them.
+	all []*version
+	// versions are the same by name; of two with one name the one that can be used.
 	versions map[string]*version
-	// blocking are the policies whose exports cannot be evaluated, sorted by name.
-	blocking []*version
-	// usable are the policies that can be used, sorted by package.
-	usable []*version
-	digest string
-	// whole: a policy needs all of the input.
-	whole bool
-	query rego.PreparedEvalQuery
-	// imports are the policies with stage Import; this has those with stage Export.
-	imports *snapshot
+	digest   string
+	queries  map[v1alpha1.Stage]rego.PreparedEvalQuery
 }
 
-// of are the policies of a stage.
-func (s *snapshot) of(stage v1alpha1.Stage) *snapshot {
-	if stage == v1alpha1.StageImport {
-		return s.imports
-	}
-	return s
-}
-
-// newSnapshots has the policies of both stages; the queries are missing.
-func newSnapshots(versions []*version) *snapshot {
-	snap := newSnapshot(versions, v1alpha1.StageExport)
-	snap.imports = newSnapshot(versions, v1alpha1.StageImport)
-	return snap
-}
-
-// newSnapshot sorts the versions of a stage by whether they can be used.
-func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
-	snap := &snapshot{versions: map[string]*version{}, digest: digestOf(versions)}
-	for _, v := range versions {
+// newSnapshot has the versions that list became; the queries are missing.
+func newSnapshot(list []Policy, versions []*version) *snapshot {
+	snap := &snapshot{list: slices.Clone(list), all: slices.Clone(versions), versions: map[string]*version{}, digest: digestOf(versions)}
+	slices.SortStableFunc(snap.all, func(a, b *version) int { return cmp.Compare(a.Name, b.Name) })
+	for _, v := range snap.all {
 		if v.err == nil || snap.versions[v.Name] == nil {
 			snap.versions[v.Name] = v
 		}
-		switch {
-		case !v.isOf(stage):
-		case v.err == nil:
-			snap.usable = append(snap.usable, v)
-			snap.whole = snap.whole || v.whole
-		case v.blocks():
-			snap.blocking = append(snap.blocking, v)
-		}
 	}
-	slices.SortFunc(snap.usable, func(a, b *version) int { return cmp.Compare(a.pkg, b.pkg) })
-	slices.SortFunc(snap.blocking, func(a, b *version) int { return cmp.Compare(a.Name, b.Name) })
 	return snap
 }
 
@@ -79,18 +49,10 @@ func newSnapshot(versions []*version, stage v1alpha1.Stage) *snapshot {
 func digestOf(versions []*version) string {
 	var sources []string
 	for _, v := range versions {
-		sources = append(sources, sum(v.Name, v.source, v.errText()))
+		sources = append(sources, sum([]string{v.Name, v.source, fmt.Sprint(v.err)}))
 	}
 	slices.Sort(sources)
-	return sum(sources...)
-}
-
-// errText is why the version cannot be used; empty if it can.
-func (v *version) errText() string {
-	if v.err == nil {
-		return ""
-	}
-	return v.err.Error()
+	return sum(sources)
 }
 
 // The generated module collects the answers of all policies:
@@ -105,42 +67,39 @@ const (
 	answersQuery  = "data.comity.engine.answers"
 )
 
-// answers is the text of the generated module.
-func (s *snapshot) answers() string {
-	var b strings.Builder
-	b.WriteString(answersModule)
-	for _, v := range s.usable {
-		fmt.Fprintf(&b, "answers contains [%q, %s, %s] if comity.asked(%[1]q)\n\n", v.pkg, v.set(denySet), v.set(warnSet))
+// prepare compiles the policies that can be used into one prepared query for each stage.
+func (e *Engine) prepare(snap *snapshot) (err error) {
+	defer e.opts.Watch("", compileTime*time.Duration(1+len(snap.all)))()
+	snap.queries = map[v1alpha1.Stage]rego.PreparedEvalQuery{}
+	for _, stage := range stages {
+		if snap.queries[stage], err = e.together(stage, snap.all); err != nil {
+			return err
+		}
 	}
-	return b.String()
+	return nil
 }
 
-// build compiles the versions that can be used into one prepared query for each stage.
-func (e *Engine) build(versions []*version) (*snapshot, error) {
-	defer e.opts.Watch("", compileTime*time.Duration(1+len(versions)))()
-	snap := newSnapshots(versions)
-	return snap, cmp.Or(e.prepare(snap, v1alpha1.StageExport), e.prepare(snap.imports, v1alpha1.StageImport))
-}
-
-// prepare compiles what is evaluated together.
-func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
-	if len(snap.usable) == 0 {
-		return nil
+// together prepares the query of the policies of a stage that can be used.
+func (e *Engine) together(stage v1alpha1.Stage, all []*version) (query rego.PreparedEvalQuery, err error) {
+	modules, params := map[string]*ast.Module{}, map[string]any{}
+	var answers strings.Builder
+	answers.WriteString(answersModule)
+	for _, v := range all {
+		if v.err != nil || !v.isOf(stage) {
+			continue
+		}
+		modules[v.file()], params[v.pkg] = v.module, v.params
+		fmt.Fprintf(&answers, "answers contains [%q, %s, %s] if comity.asked(%[1]q)\n\n", v.pkg, v.set(denySet), v.set(warnSet))
 	}
-	modules := map[string]*ast.Module{}
-	params := map[string]any{}
-	for _, v := range snap.usable {
-		modules[v.file()] = v.module
-		params[v.pkg] = v.params
+	if len(modules) == 0 {
+		return query, nil
 	}
-	answers, err := e.parse(answersFile, snap.answers())
+	if modules[answersFile], err = e.parse(answersFile, answers.String()); err != nil {
+		return query, err
+	}
+	compiler, err := e.compile(stage, modules, e.withAsked)
 	if err != nil {
-		return err
-	}
-	modules[answersFile] = answers
-	compiler, err := e.compile(stage, modules, e.together)
-	if err != nil {
-		return err
+		return query, err
 	}
 	store := inmem.NewFromObjectWithOpts(
 		map[string]any{"comity": map[string]any{"params": params}},
@@ -148,7 +107,7 @@ func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
 		// every evaluation.
 		inmem.OptReturnASTValuesOnRead(true),
 	)
-	snap.query, err = rego.New(
+	return rego.New(
 		rego.Query(answersQuery),
 		rego.Compiler(compiler),
 		rego.Store(store),
@@ -157,7 +116,6 @@ func (e *Engine) prepare(snap *snapshot, stage v1alpha1.Stage) error {
 		// The answer stays a term.
 		rego.GenerateJSON(func(term *ast.Term, _ *rego.EvalContext) (any, error) { return term, nil }),
 	).PrepareForEval(context.Background())
-	return err
 }
 
 // set is the Rego of one of the policy's sets.
@@ -170,26 +128,19 @@ func (v *version) set(name string) string {
 
 // progress is that of one evaluation. It is passed in the context.
 type progress struct {
-	policies map[string]*version // those that are evaluated, by package
-	// spans are when the policies ran, one after the other.
-	spans []span
+	answers map[string]*answer // of the policies that are evaluated, by package
+	// running is that of the policy whose rules run, since when they do.
+	running *answer
+	since   time.Time
 }
 
-// span is the time from when the rules of a policy began to be evaluated.
-type span struct {
-	policy *version
-	start  time.Time
-}
-
-// took is how long a policy took in an evaluation that ended then.
-func (p *progress) took(v *version, end time.Time) time.Duration {
-	for _, span := range slices.Backward(p.spans) {
-		if span.policy == v {
-			return end.Sub(span.start)
-		}
-		end = span.start
+// begin notes that the rules of a policy begin to run, one after the other; nil at the end.
+func (p *progress) begin(a *answer) {
+	now := time.Now()
+	if p.running != nil {
+		p.running.took = now.Sub(p.since)
 	}
-	return 0
+	p.running, p.since = a, now
 }
 
 type progressKey struct{}
@@ -201,31 +152,9 @@ func askedFunc(bctx rego.BuiltinContext, pkg *ast.Term) (*ast.Term, error) {
 		return nil, errors.New("comity.asked: not called by the engine")
 	}
 	name, _ := pkg.Value.(ast.String)
-	v, concerned := at.policies[string(name)]
+	a, concerned := at.answers[string(name)]
 	if concerned {
-		at.spans = append(at.spans, span{v, time.Now()})
+		at.begin(a)
 	}
 	return ast.InternedTerm(concerned), nil
-}
-
-// withoutMetrics keeps OPA from measuring itself, which nobody reads.
-var withoutMetrics = rego.EvalMetrics(opametrics.NoOp())
-
-// evaluate evaluates the query until ctx ends.
-func (s *snapshot) evaluate(ctx context.Context, input ast.Value, at *progress) (answers []answer, err error) {
-	defer recovered(&err, "the evaluation failed")
-	cancel := topdown.NewCancel()
-	stop := context.AfterFunc(ctx, cancel.Cancel)
-	defer stop()
-	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
-	results, err := s.query.Eval(context.WithValue(ctx, progressKey{}, at), options...)
-	switch {
-	case topdown.IsCancel(err):
-		return nil, errTooSlow
-	case err != nil:
-		return nil, Described(err)
-	case len(results) != 1 || len(results[0].Expressions) != 1:
-		return nil, errors.New("the policies gave no answer")
-	}
-	return s.read(results[0].Expressions[0].Value.(*ast.Term).Value, at) // see GenerateJSON
 }

@@ -29,9 +29,8 @@ type Subject struct {
 	Stands decision.Softening
 	// Unread and Unknown are those of an ImportInput.
 	Unread, Unknown bool
-	// Text is the JSON of the parts of the input, which end at Ends.
-	Text []byte
-	Ends [parts]int
+	// Parts are the JSON of those of the input; empty for one that there is not.
+	Parts [parts][]byte
 	// Before is the export before an update of what is published; nil for anything else.
 	Before *Subject
 
@@ -62,11 +61,14 @@ func (s *Subject) String() string {
 	return fmt.Sprintf("ServiceExport %s/%s", s.Namespace, s.Name)
 }
 
-// matches reports whether a policy is to be evaluated for it. An export whose namespace is
-// not known is never exempt, and an update is not if the export was matched before it:
+// matches reports whether a policy of its stage is to be evaluated for it. An export whose namespace
+// is not known is never exempt, and an update is not if the export was matched before it:
 // otherwise whoever drops a label drops the policy.
 func (s *Subject) matches(v *version) bool {
-	if s.Stage == v1alpha1.StageExport && v.objects != nil && !s.selected(v.objects, partObject) && !s.selected(v.objects, partOldObject) {
+	switch {
+	case !v.isOf(s.Stage):
+		return false
+	case s.Stage == v1alpha1.StageExport && v.objects != nil && !s.selected(v.objects, partObject) && !s.selected(v.objects, partOldObject):
 		return false
 	}
 	return v.namespaces == nil || s.fields[partNames[partNamespace]] == ast.NullValue || s.selected(v.namespaces, partNamespace)
@@ -114,10 +116,8 @@ func (s *Subject) read(terms *lru.Cache) error {
 	if s.fields != nil {
 		return nil
 	}
-	fields, begin := make(map[string]any, 2*parts), 0
-	for part, end := range s.Ends {
-		text := s.Text[begin:end]
-		begin = end
+	fields := make(map[string]any, 2*parts)
+	for part, text := range s.Parts {
 		if len(text) == 0 {
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -24,19 +23,15 @@ var ErrNotLoaded = errors.New("policies are not loaded yet")
 // The two share what they compiled, and nothing that an evaluation leaves: the new engine
 // has its own Failures.
 func (e *Engine) With(policy Policy) (*Engine, error) {
-	e.loading.Lock()
-	list, snap := slices.Clone(e.list), e.current.Load()
-	e.loading.Unlock()
-	opts := e.opts
+	snap, opts := e.current.Load(), e.opts
 	opts.Registerer = nil
 	other, err := New(opts)
 	if err != nil {
 		return nil, fmt.Errorf("copy the policy engine: %w", err)
 	}
-	// Load takes from these what has not changed, so that only the rest is compiled.
-	if snap != nil {
-		other.current.Store(&snapshot{versions: snap.versions})
-	}
+	// Load takes from it what has not changed, so that only the rest is compiled.
+	other.current.Store(snap)
+	list := slices.Clone(snap.list)
 	at := slices.IndexFunc(list, func(p Policy) bool { return p.Name == policy.Name })
 	if at < 0 {
 		at, list = len(list), append(list, policy) // the youngest
@@ -71,8 +66,7 @@ func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ err
 	if err := on.read(c.Before.terms); err != nil {
 		return out, err
 	}
-	matches := func(v *version) bool { return v.isOf(on.Stage) && on.matches(v) }
-	out.Matches, out.Differs = matches(c.After.current.Load().versions[c.Policy]), c.differs(matches)
+	out.Matches, out.Differs = on.matches(c.After.current.Load().versions[c.Policy]), c.differs(on.matches)
 	if out.Differs {
 		out.Before, _ = c.Before.EvaluateSubject(ctx, on, nil)
 		out.After, _ = c.After.EvaluateSubject(ctx, on, nil)
@@ -84,9 +78,9 @@ func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ err
 // one has not.
 func (c Change) differs(is func(*version) bool) bool {
 	a, b := c.Before.current.Load(), c.After.current.Load()
-	for _, v := range slices.AppendSeq(slices.Collect(maps.Values(a.versions)), maps.Values(b.versions)) {
+	for _, v := range slices.Concat(a.all, b.all) {
 		one, two := a.versions[v.Name], b.versions[v.Name]
-		same := one != nil && two != nil && one.source == two.source && one.errText() == two.errText()
+		same := one != nil && two != nil && one.source == two.source && fmt.Sprint(one.err) == fmt.Sprint(two.err)
 		if !same && is(v) {
 			return true
 		}

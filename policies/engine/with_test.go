@@ -97,14 +97,14 @@ func TestWithAnswersAsTheEngineDoesOnceThePolicyIsLoaded(t *testing.T) {
 }
 
 func TestAnEngineWithAPolicyTakesNothingFromTheOtherOne(t *testing.T) {
-	failing := engine.Policy{Name: "q", Module: `package comity.policies.q
+	failing := engine.Policy{Name: "q", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.q
 
 deny contains {"msg": "no"} if to_number(input.object.metadata.name) > 1
-`}
-	slow := engine.Policy{Name: "p", Module: `package comity.policies.p
+`}}
+	slow := engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.p
 
 deny contains {"msg": "no"} if count([x | some x in numbers.range(1, 100000000); x < 0]) > 0
-`}
+`}}
 	e := loaded(t, engine.Options{Timeout: 300 * time.Millisecond}, failing, inPackage("p", "p", 1))
 	other, err := e.With(inPackage("p", "p", 2)) // it shares what q was compiled to
 	if err != nil {

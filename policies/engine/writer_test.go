@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/randfill"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 // filled is an input with random values in all fields that a policy can read.
@@ -168,15 +169,15 @@ func TestAPolicyCannotChangeWhatOthersSee(t *testing.T) {
 		"in what object.union returns": `deny contains {"msg": "changed"} if object.union(input, {"namespace": {"metadata": {"labels": {"owner": "eve"}}}}).namespace.metadata.labels.owner == "eve"`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			changing := Policy{Name: "a", Module: "package comity.policies.a\n\n" + rule + "\n\n" + `owned if input.namespace.metadata.labels.owner == "eve"
+			changing := Policy{Name: "a", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.a\n\n" + rule + "\n\n" + `owned if input.namespace.metadata.labels.owner == "eve"
 
 owned if input.object.metadata.labels.owner == "eve"
 
 warn contains {"msg": "unchanged"} if not owned
-`}
-			reading := Policy{Name: "b", Module: "package comity.policies.b\n\n" +
+`}}
+			reading := Policy{Name: "b", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.b\n\n" +
 				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.namespace.metadata.labels.owner\n\n" +
-				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.object.metadata.labels.owner\n"}
+				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.object.metadata.labels.owner\n"}}
 			e, err := New(Options{Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)
@@ -229,7 +230,7 @@ every_field := [input.object.metadata.labels, input.object.metadata.annotations,
 				}
 				return got.Violations[0].Message
 			}
-			want := said(func(s *snapshot) { s.whole = true })
+			want := said(func(s *snapshot) { s.all[0].whole = true })
 			if diff := cmp.Diff(want, said(func(*snapshot) {})); diff != "" {
 				t.Errorf("-of the whole input +of the input that is converted bit by bit:\n%s", diff)
 			}
@@ -270,7 +271,7 @@ func engineOf(t *testing.T, rules string) *Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, result := range e.Load([]Policy{{Name: "p", Module: "package comity.policies.p\n\n" + rules + "\n"}}) {
+	for _, result := range e.Load([]Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\n" + rules + "\n"}}}) {
 		if result.Err != nil {
 			t.Fatal(result.Err)
 		}

@@ -56,7 +56,7 @@ func denying(t *testing.T, body string) engine.Change {
 		t.Fatal(err)
 	}
 	e.Load(nil)
-	after, err := e.With(engine.Policy{Name: "p", Module: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + body + "\n"})
+	after, err := e.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + body + "\n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +147,7 @@ func TestAPreviewOfAnImportPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			change := denying(t, "false")
 			var err error
-			change.After, err = change.Before.With(engine.Policy{
-				Name: "p", Stage: v1alpha1.StageImport, Existing: tc.existing,
-				Module: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + tc.body + "\n",
-			})
+			change.After, err = change.Before.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: v1alpha1.StageImport, Existing: tc.existing, Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + tc.body + "\n"}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -92,7 +92,7 @@ type Report struct {
 // Run runs the tests of a bench. It is an error if a file does not compile; a test
 // that fails is none.
 func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
-	modules, data, err := e.Surroundings(bench.Policy)
+	compiler, modules, data, err := e.Surroundings(bench.Policy)
 	if err != nil {
 		return Report{}, err
 	}
@@ -109,7 +109,7 @@ func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
 	}
 	defer store.Abort(ctx, txn)
 	results, err := tester.NewRunner().
-		SetCompiler(e.TestCompiler(bench.Policy.Stage)).
+		SetCompiler(compiler).
 		SetDefaultRegoVersion(ast.RegoV1).
 		RaiseBuiltinErrors(true).
 		SetTimeout(bench.Timeout).

@@ -116,9 +116,9 @@ func TestTenPoliciesHaveRoom(t *testing.T) {
 	var list []engine.Policy
 	for n := range 10 {
 		policy := baselines(t)[n%3]
-		policy.Module = strings.Replace(policy.Module, "package comity.policies.", fmt.Sprintf("package comity.policies.p%d_", n), 1)
+		policy.Rego = strings.Replace(policy.Rego, "package comity.policies.", fmt.Sprintf("package comity.policies.p%d_", n), 1)
 		policy.Name = fmt.Sprintf("p%d", n)
-		policy.Module = strings.ReplaceAll(policy.Module, "data.comity.params.", fmt.Sprintf("data.comity.params.p%d_", n))
+		policy.Rego = strings.ReplaceAll(policy.Rego, "data.comity.params.", fmt.Sprintf("data.comity.params.p%d_", n))
 		list = append(list, policy)
 	}
 	c := New(engine.Options{Timeout: time.Minute})

@@ -62,7 +62,7 @@ func loadedWith(t testing.TB, o engine.Options, list ...engine.Policy) *child.Cl
 }
 
 func policy(name, rules string) engine.Policy {
-	return engine.Policy{Name: name, Module: "package comity.policies." + name + "\n\n" + rules + "\n"}
+	return engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies." + name + "\n\n" + rules + "\n"}}
 }
 
 func denying(name, body string) engine.Policy {
@@ -176,7 +176,7 @@ func TestAPolicyThatEndsProcessesForTwoNamespacesIsInQuarantine(t *testing.T) {
 	if r := c.Load([]engine.Policy{bad}); r[0].Err == nil || !strings.Contains(r[0].Err.Error(), "ResourceExhausted") {
 		t.Errorf("two namespaces are not: %v", r[0].Err)
 	}
-	bad.Module += "\n# edited\n"
+	bad.Rego += "\n# edited\n"
 	if r := c.Load([]engine.Policy{bad}); r[0].Err != nil {
 		t.Errorf("another version: %v", r[0].Err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/bench/admission"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -30,7 +31,7 @@ const (
 // ordinary is a policy with one rule. Each rule that it has besides adds some twenty
 // allocations, which are OPA's.
 func ordinary(n int) engine.Policy {
-	return engine.Policy{Name: fmt.Sprintf("further-%d", n), Module: fmt.Sprintf(`package comity.policies.further_%d
+	return engine.Policy{Name: fmt.Sprintf("further-%d", n), ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: fmt.Sprintf(`package comity.policies.further_%d
 
 deny contains {
 	"msg": sprintf("ServiceExport %%s has no owner", [input.object.metadata.name]),
@@ -39,17 +40,17 @@ deny contains {
 } if {
 	not input.object.metadata.labels["app.kubernetes.io/name"]
 }
-`, n)}
+`, n)}}
 }
 
 // reaching is a policy on where an export goes.
-var reaching = engine.Policy{Name: "reaching", Module: `package comity.policies.reaching
+var reaching = engine.Policy{Name: "reaching", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.reaching
 
 warn contains {"msg": sprintf("it reaches %s, which has no such namespace", [concat(", ", group.clusters)])} if {
 	some group in input.destinations
 	group.namespace.presence == "absent"
 }
-`}
+`}}
 
 // allocations of one request, with what is kept between requests there. On a busy machine
 // requests allocate more, so the fewest of several series count.

@@ -16,6 +16,7 @@ import (
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
@@ -29,7 +30,7 @@ func Baseline() ([]engine.Policy, error) {
 	var list []engine.Policy
 	for _, b := range found {
 		policy := engine.FromObject(b.Object, time.Now())
-		list = append(list, engine.Policy{Name: policy.Name, Module: policy.Module, Params: policy.Params})
+		list = append(list, engine.Policy{Name: policy.Name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: policy.Rego, Parameters: policy.Parameters}})
 	}
 	return list, nil
 }

@@ -24,12 +24,12 @@ import (
 
 // importPolicy denies imports for which the body holds.
 func importPolicy(body string) engine.Policy {
-	return engine.Policy{Name: "sources", Stage: v1alpha1.StageImport, Module: fmt.Sprintf(`package comity.policies.sources
+	return engine.Policy{Name: "sources", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: v1alpha1.StageImport, Rego: fmt.Sprintf(`package comity.policies.sources
 
 deny contains {"msg": "cluster a is not trusted here", "remedy": "Ask the administrator of b."} if {
 	%s
 }
-`, body)}
+`, body)}}
 }
 
 // imposes makes these the import policies of a cluster from now on.

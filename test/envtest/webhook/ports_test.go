@@ -18,6 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -110,13 +111,13 @@ var _ = Describe("The ports of an export", func() {
 	})
 
 	It("are what policies see, so that one may demand them", func(ctx SpecContext) {
-		judges.Load(engine.Policy{Name: "protected-ports", Module: `package comity.policies.protected_ports
+		judges.Load(engine.Policy{Name: "protected-ports", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.protected_ports
 
 deny contains {"msg": sprintf("port %s is not for other clusters", [port.name]), "field": "metadata.annotations[\"comity.dev/export-ports\"]"} if {
 	some port in input.ports
 	port.name == "admin"
 }
-`})
+`}})
 		namespace := newNamespace(ctx, nil)
 		Expect(k8s.Create(ctx, withPorts(namespace, "web", "http", "admin"))).To(Succeed())
 		Expect(k8s.Create(ctx, export("v1beta1", namespace, "web"))).To(MatchError(ContainSubstring("port admin is not for other clusters")))
@@ -126,10 +127,10 @@ deny contains {"msg": sprintf("port %s is not for other clusters", [port.name]),
 
 var _ = Describe("A policy that forbids an export to some clusters", func() {
 	It("refuses the request, and says for which", func(ctx SpecContext) {
-		judges.Load(engine.Policy{Name: "residency", Module: `package comity.policies.residency
+		judges.Load(engine.Policy{Name: "residency", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.residency
 
 deny contains {"msg": "it stays in the EU", "clusters": ["cluster-3", "cluster-2"], "remedy": "Name only cluster-4."} if input.effectiveScope.all
-`})
+`}})
 		err := k8s.Create(ctx, export("v1beta1", newNamespace(ctx, nil), "web"))
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "%v", err)
 		Expect(err).To(MatchError(ContainSubstring("[residency] it stays in the EU. Refused for clusters cluster-2, cluster-3. Remedy: Name only cluster-4.")))
