@@ -39,7 +39,9 @@ func TestTheRegoInDocumentsCompiles(t *testing.T) {
 				continue // a part of a module
 			}
 			found++
-			policy := engine.Policy{Name: strings.ReplaceAll(name[1], "_", "-"), ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: block[1], Parameters: &apiextensionsv1.JSON{Raw: []byte(`{"label": "team"}`)}}}
+			policy := engine.Policy{Name: strings.ReplaceAll(name[1], "_", "-"), ExportPolicySpec: v1alpha1.ExportPolicySpec{
+				Rego: block[1], Parameters: &apiextensionsv1.JSON{Raw: []byte(`{"label": "team"}`)},
+			}}
 			e, err := engine.New(engine.Options{Timeout: time.Minute})
 			if err != nil {
 				t.Fatal(err)

@@ -7,18 +7,23 @@ import (
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // limited is a policy whose parameters have a schema.
 func limited(schema, params string) engine.Policy {
-	return engine.Policy{Name: "limited", ExportPolicySpec: v1alpha1.ExportPolicySpec{ParametersSchema: &apiextensionsv1.JSON{Raw: []byte(schema)}, Parameters: &apiextensionsv1.JSON{Raw: []byte(params)}, Rego: `package comity.policies.limited
+	return engine.Policy{Name: "limited", ExportPolicySpec: v1alpha1.ExportPolicySpec{
+		ParametersSchema: &apiextensionsv1.JSON{Raw: []byte(schema)},
+		Parameters:       &apiextensionsv1.JSON{Raw: []byte(params)},
+		Rego: `package comity.policies.limited
 
 deny contains {"msg": sprintf("label %s of %d", [data.comity.params.limited.label, data.comity.params.limited.limit])}
-`}}
+`,
+	}}
 }
 
 const limits = `{"type": "object", "required": ["label"], "properties": {

@@ -147,7 +147,10 @@ func TestAPreviewOfAnImportPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			change := denying(t, "false")
 			var err error
-			change.After, err = change.Before.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: v1alpha1.StageImport, Existing: tc.existing, Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + tc.body + "\n"}})
+			change.After, err = change.Before.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{
+				Stage: v1alpha1.StageImport, Existing: tc.existing,
+				Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + tc.body + "\n",
+			}})
 			if err != nil {
 				t.Fatal(err)
 			}

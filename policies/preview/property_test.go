@@ -151,7 +151,14 @@ func anyPolicy(t *rapid.T, name string) engine.Policy {
 		stage, of = v1alpha1.StageImport, importBodies
 	}
 	body := of[rapid.SampledFrom(slices.Sorted(maps.Keys(of))).Draw(t, "body of "+name)]
-	policy := engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: stage, Rego: "package comity.policies." + name + "\n\n" + strings.ReplaceAll(body, "PKG", name) + "\n", Enforcement: rapid.SampledFrom([]v1alpha1.Enforcement{v1alpha1.Deny, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit}).Draw(t, "enforcement of "+name), Existing: rapid.SampledFrom([]v1alpha1.Existing{v1alpha1.Withdraw, v1alpha1.Keep}).Draw(t, "existing of "+name), Grace: &metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "grace of "+name)}, Parameters: &apiextensionsv1.JSON{Raw: []byte(`{"name": "web-1"}`)}}}
+	policy := engine.Policy{Name: name, ExportPolicySpec: v1alpha1.ExportPolicySpec{
+		Stage:       stage,
+		Rego:        "package comity.policies." + name + "\n\n" + strings.ReplaceAll(body, "PKG", name) + "\n",
+		Enforcement: rapid.SampledFrom([]v1alpha1.Enforcement{v1alpha1.Deny, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit}).Draw(t, "enforcement of "+name),
+		Existing:    rapid.SampledFrom([]v1alpha1.Existing{v1alpha1.Withdraw, v1alpha1.Keep}).Draw(t, "existing of "+name),
+		Grace:       &metav1.Duration{Duration: rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour}).Draw(t, "grace of "+name)},
+		Parameters:  &apiextensionsv1.JSON{Raw: []byte(`{"name": "web-1"}`)},
+	}}
 	if rapid.Bool().Draw(t, "exception of "+name) {
 		policy.Exceptions = []v1alpha1.Exception{{Namespace: "shop-prod", Name: "web-2", Until: "2099-01-01", Reason: "old"}}
 	}

@@ -113,6 +113,6 @@ func (o *offenders) named(now *loaded, why func(offender) string) map[string]str
 }
 
 func keyOf(on *engine.Subject) input {
-	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Parts))
+	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Ends, string(on.Text)))
 	return input{on.Namespace, string(sum[:])}
 }
