@@ -45,7 +45,11 @@ func Main(o Options, args []string) int {
 	root := NewCommand(o)
 	root.SetArgs(args)
 	started := false // after flags and arguments were accepted
-	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups())
+		started = err == nil
+		return err
+	}
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
