@@ -94,8 +94,8 @@ func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, erro
 	}
 	for _, from := range publishers {
 		others := model.Without(members, func(m Cluster) bool { return m.ID == from.ID })
-		for _, to := range members {
-			// Each member has one namespace that all others read, and one for each other alone.
+		// Each member has one namespace that all others read, and one for each other alone.
+		for _, to := range append([]Cluster{from}, others...) {
 			name, readers := model.ScopedExchangeNamespace(from.ID, to.ID), []Cluster{to}
 			about := map[string]string{model.LabelExchangeFrom: string(from.ID), model.LabelExchangeTo: string(to.ID)}
 			if to.ID == from.ID {
