@@ -10,8 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -25,9 +27,9 @@ import (
 type plannedPeer struct {
 	holder, peer *member
 	wanted       *v1alpha1.Peer
-	// was is the UID in the Peer that is there now; empty if there is none.
-	was  types.UID
-	note string
+	// found is what is there now; empty if nothing is.
+	found v1alpha1.Peer
+	note  string
 }
 
 // Replacement is a cluster that was made again with the same id.
@@ -41,7 +43,7 @@ type Replacement struct {
 func (p *Prepared) Replaced() (all []Replacement) {
 	for _, planned := range p.peers {
 		if planned.replaces() {
-			all = append(all, Replacement{planned.holder.ID, planned.peer.ID, planned.was, planned.peer.uid})
+			all = append(all, Replacement{planned.holder.ID, planned.peer.ID, planned.found.Spec.ClusterUID, planned.peer.uid})
 		}
 	}
 	return all
@@ -53,7 +55,10 @@ func reused(object, id, was, uid string) error {
 		object, id, was, uid)
 }
 
-func (p plannedPeer) replaces() bool { return p.was != "" && p.was != p.peer.uid }
+func (p plannedPeer) replaces() bool {
+	was := p.found.Spec.ClusterUID
+	return was != "" && was != p.peer.uid
+}
 
 // peer is m's Peer for a cluster; empty if there is none.
 func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.Peer, err error) {
@@ -74,12 +79,13 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 	if err != nil {
 		return plan, err
 	}
+	plan.found = found
 	if found.DeletionTimestamp != nil {
 		return plan, fmt.Errorf("the Peer %s is being deleted; wait until it is gone, then join again", peer.ID)
 	}
-	if plan.was = found.Spec.ClusterUID; plan.replaces() {
+	if plan.replaces() {
 		if !m.opts.Replace {
-			return plan, reused("the Peer "+string(peer.ID), string(peer.ID), string(plan.was), string(peer.uid))
+			return plan, reused("the Peer "+string(peer.ID), string(peer.ID), string(found.Spec.ClusterUID), string(peer.uid))
 		}
 		peer.replaced = true
 	}
@@ -105,6 +111,18 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
 	}
 	return plan, nil
+}
+
+// write brings the Peer up to date.
+func (p plannedPeer) write(ctx context.Context) error {
+	after := p.wanted.Spec
+	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
+	// To apply the same values again could still write their new ownership.
+	if equality.Semantic.DeepEqual(after, p.found.Spec) && labels.SelectorFromSet(p.wanted.Labels).Matches(labels.Set(p.found.Labels)) {
+		p.holder.report(p.wanted, Unchanged, p.note)
+		return nil
+	}
+	return p.holder.apply(ctx, p.wanted, p.note)
 }
 
 // namespacesFrom are the namespaces accepted from peer, and says so if they are new.

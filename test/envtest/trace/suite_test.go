@@ -93,6 +93,10 @@ func leads(ctx context.Context, m *clusterset.Member) {
 	pod.Status.Phase = corev1.PodRunning
 	Expect(m.Client.Status().Update(ctx, pod)).To(Succeed())
 	_ = m.Client.Create(ctx, deployment(install.Namespace, "comity", map[string]string{"app.kubernetes.io/name": "comity"}, containers))
+	scaled := clusterset.Get(ctx, m, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: install.Namespace, Name: "comity"}})
+	replicas := *scaled.Spec.Replicas // of which the controller of Deployments would say this
+	scaled.Status.Replicas, scaled.Status.ReadyReplicas, scaled.Status.AvailableReplicas = replicas, replicas, replicas
+	Expect(m.Client.Status().Update(ctx, scaled)).To(Succeed())
 }
 
 // deployment has no replica: nothing runs Pods here.
