@@ -138,7 +138,7 @@ func newVersion(env *command.Env) *cobra.Command {
 whether they differ by more than one minor version.
 
 The exit code is 1 if an agent's version cannot be read or differs by too much.`,
-		"  kubectl comity version a b\n  kubectl comity version --client",
+		"  kubectl comity version a b\n  kubectl comity version --client", 0,
 		func(ctx context.Context, env *command.Env, args []string) (err error) {
 			var sites []*agent.Site
 			if !clientOnly {
@@ -192,15 +192,10 @@ exec kubectl-comity __complete "$@"
 `
 
 func newCompletion(env *command.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "completion",
-		Short:   "Print the program that completes the commands of this plugin",
-		Long:    completionLong,
-		Example: "  kubectl comity completion > ~/.local/bin/kubectl_complete-comity",
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+	return command.New("completion", "Print the program that completes the commands of this plugin", completionLong,
+		"  kubectl comity completion > ~/.local/bin/kubectl_complete-comity", cobra.NoArgs,
+		func(context.Context, []string) error {
 			env.Printf("%s", completionScript)
 			return nil
-		},
-	}
+		})
 }

@@ -100,12 +100,27 @@ func (e *Env) CompleteContexts(_ *cobra.Command, given []string, _ string) ([]co
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// Command is a command whose arguments are contexts, perhaps after others. run reads the flags.
-func (e *Env) Command(use, short, long, example string, run func(context.Context, *Env, []string) error) *cobra.Command {
+// Group is a command that only has others.
+func Group(use, short, long string, commands ...*cobra.Command) *cobra.Command {
+	help := func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	group := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.NoArgs, RunE: help}
+	group.AddCommand(commands...)
+	return group
+}
+
+// New is a command. run reads the flags.
+func New(use, short, long, example string, args cobra.PositionalArgs, run func(context.Context, []string) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Short: short, Long: long, Example: example, ValidArgsFunction: e.CompleteContexts,
-		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), e, args) },
+		Use: use, Short: short, Long: long, Example: example, Args: args,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) },
 	}
+}
+
+// Command is New with arguments that are contexts, perhaps after others: at least that many.
+func (e *Env) Command(use, short, long, example string, atLeast int, run func(context.Context, *Env, []string) error) *cobra.Command {
+	cmd := New(use, short, long, example, cobra.MinimumNArgs(atLeast), func(ctx context.Context, args []string) error { return run(ctx, e, args) })
+	cmd.ValidArgsFunction = e.CompleteContexts
+	return cmd
 }
 
 // Warnf prints a warning where it does not mix with the output.

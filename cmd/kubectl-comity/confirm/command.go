@@ -28,16 +28,8 @@ import (
 
 // New is the command confirm.
 func New(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "confirm",
-		Short: "Confirm what waits for an administrator",
-		Long: `Confirm what waits for an administrator in the cluster of --context.
-kubectl comity status lists what waits.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newMissing(env), newTakeover(env), newLost(env))
-	return cmd
+	return command.Group("confirm", "Confirm what waits for an administrator", `Confirm what waits for an administrator in the cluster of --context.
+kubectl comity status lists what waits.`, newMissing(env), newTakeover(env), newLost(env))
 }
 
 // proposal is what a command confirms, with one line for each thing.
@@ -60,15 +52,17 @@ func annotate(object client.Object, key, value string) change {
 	return change{object, fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, object.GetUID(), key, value)}
 }
 
-// confirms makes cmd show what find gives, ask unless one object was named, and write it.
-func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(context.Context, *command.Target) (proposal, error)) *cobra.Command {
-	command.AddYes(cmd, &s.yes)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		target, err := env.Open(cmd.Context())
+// confirms is the command that shows what find gives, asks unless one object was named, and
+// writes it.
+func confirms(env *command.Env, use, short, long, example string, args cobra.PositionalArgs, s *selection,
+	find func(context.Context, *command.Target) (proposal, error),
+) *cobra.Command {
+	cmd := command.New(use, short, long, example, args, func(ctx context.Context, _ []string) error {
+		target, err := env.Open(ctx)
 		if err != nil {
 			return err
 		}
-		p, err := find(cmd.Context(), target)
+		p, err := find(ctx, target)
 		if err != nil {
 			return target.Errorf("%w", err)
 		}
@@ -81,13 +75,14 @@ func confirms(env *command.Env, cmd *cobra.Command, s *selection, find func(cont
 		}
 		for _, c := range p.changes {
 			patch := client.RawPatch(types.MergePatchType, []byte(c.patch))
-			if err := target.Client.Patch(cmd.Context(), c.object, patch, client.FieldOwner("kubectl-comity")); err != nil {
+			if err := target.Client.Patch(ctx, c.object, patch, client.FieldOwner("kubectl-comity")); err != nil {
 				return command.Incomplete(target.Errorf("%T %s: %w", c.object, client.ObjectKeyFromObject(c.object), err))
 			}
 		}
 		env.Printf("Confirmed: %s.\n", p.done)
 		return nil
-	}
+	})
+	command.AddYes(cmd, &s.yes)
 	return cmd
 }
 
@@ -111,50 +106,45 @@ func (s *selection) parse(_ *cobra.Command, args []string) (err error) {
 
 func newMissing(env *command.Env) *cobra.Command {
 	var id model.ClusterID
-	cmd := &cobra.Command{
-		Use:   "missing CLUSTER",
-		Short: "Confirm that exports of a cluster that are missing are gone",
-		Long: `Confirm that exports of a cluster that disappeared without a statement are gone, such
+	return confirms(env, "missing CLUSTER", "Confirm that exports of a cluster that are missing are gone",
+		`Confirm that exports of a cluster that disappeared without a statement are gone, such
 as those of an exchange namespace that was deleted. The command lists them and asks.
-What was imported of them is removed.`,
-		Example: "  kubectl comity confirm missing b --context a",
-		Args: cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
+What was imported of them is removed.`, "  kubectl comity confirm missing b --context a",
+		cobra.MatchAll(cobra.ExactArgs(1), func(_ *cobra.Command, args []string) (err error) {
 			id, err = model.ParseClusterID(args[0])
 			return err
-		}),
-	}
-	return confirms(env, cmd, &selection{}, func(ctx context.Context, target *command.Target) (proposal, error) {
-		p := proposal{
-			heading: fmt.Sprintf("These exports of cluster %s are missing. What cluster %s imports of them is removed:", id, target.Context),
-			none:    fmt.Sprintf("No export of cluster %s is missing.", id),
-		}
-		imports, err := join.Imports(ctx, target.Client)
-		var latest time.Time
-		for _, key := range slices.SortedFunc(maps.Keys(imports), model.CompareKeys) {
-			if entry, _ := imports[key].Find(id); entry.Absent == model.SourceMissing {
-				p.lines = append(p.lines, fmt.Sprintf("%s, since %s", key, entry.Since.UTC().Format(time.RFC3339)))
-				if entry.Since.After(latest) {
-					latest = entry.Since
+		}), &selection{}, func(ctx context.Context, target *command.Target) (proposal, error) {
+			p := proposal{
+				heading: fmt.Sprintf("These exports of cluster %s are missing. What cluster %s imports of them is removed:", id, target.Context),
+				none:    fmt.Sprintf("No export of cluster %s is missing.", id),
+			}
+			imports, err := join.Imports(ctx, target.Client)
+			var latest time.Time
+			for _, key := range slices.SortedFunc(maps.Keys(imports), model.CompareKeys) {
+				if entry, _ := imports[key].Find(id); entry.Absent == model.SourceMissing {
+					p.lines = append(p.lines, fmt.Sprintf("%s, since %s", key, entry.Since.UTC().Format(time.RFC3339)))
+					if entry.Since.After(latest) {
+						latest = entry.Since
+					}
 				}
 			}
-		}
-		if err != nil || len(p.lines) == 0 {
-			return p, err
-		}
-		p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
-		peer := &exchangev1alpha1.Peer{}
-		if err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer); apierrors.IsNotFound(err) {
-			return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
-		} else if err != nil {
-			return p, fmt.Errorf("read Peer %s: %w", id, err)
-		}
-		// Not the time of this machine: its clock may differ from that of the cluster, and
-		// what disappeared meanwhile was not shown.
-		if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
-			p.changes = []change{{peer, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"confirmMissingBefore":%q}}`, peer.UID, latest.UTC().Format(time.RFC3339))}}
-		}
-		return p, nil
-	})
+			if err != nil || len(p.lines) == 0 {
+				return p, err
+			}
+			p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
+			peer := &exchangev1alpha1.Peer{}
+			if err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer); apierrors.IsNotFound(err) {
+				return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
+			} else if err != nil {
+				return p, fmt.Errorf("read Peer %s: %w", id, err)
+			}
+			// Not the time of this machine: its clock may differ from that of the cluster, and
+			// what disappeared meanwhile was not shown.
+			if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
+				p.changes = []change{{peer, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"confirmMissingBefore":%q}}`, peer.UID, latest.UTC().Format(time.RFC3339))}}
+			}
+			return p, nil
+		})
 }
 
 // Record states an export to the cluster To, or to all if it is empty.
@@ -202,36 +192,32 @@ func Published(ctx context.Context, c client.Client) (published []Record, isExch
 
 func newLost(env *command.Env) *cobra.Command {
 	var s selection
-	cmd := &cobra.Command{
-		Use:   "lost NAMESPACE/NAME|--all",
-		Short: "Confirm that exports that a restore lost are gone",
-		Long: `Confirm that exports are gone whose ServiceExports disappeared when the API server of
+	cmd := confirms(env, "lost NAMESPACE/NAME|--all", "Confirm that exports that a restore lost are gone",
+		`Confirm that exports are gone whose ServiceExports disappeared when the API server of
 their cluster was restored from a backup. They are withdrawn then. To keep such an
 export, create its ServiceExport again instead.
 
 The context is that of the cluster that exports, or of the hub.`,
-		Example: "  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b",
-		Args:    s.parse,
-	}
-	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all lost exports")
-	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
-		p := proposal{heading: "These lost exports are withdrawn:", none: "No export is lost."}
-		published, _, err := Published(ctx, target.Client)
-		for _, record := range published {
-			if !record.IsLost() || !s.all && record.Service() != s.key {
-				continue
+		"  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b", s.parse, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
+			p := proposal{heading: "These lost exports are withdrawn:", none: "No export is lost."}
+			published, _, err := Published(ctx, target.Client)
+			for _, record := range published {
+				if !record.IsLost() || !s.all && record.Service() != s.key {
+					continue
+				}
+				p.lines = append(p.lines, fmt.Sprintf("%s of cluster %s", record.Service(), record.From))
+				p.changes = append(p.changes, annotate(record.ExportRecord, model.AnnotationConfirmLost, "true"))
 			}
-			p.lines = append(p.lines, fmt.Sprintf("%s of cluster %s", record.Service(), record.From))
-			p.changes = append(p.changes, annotate(record.ExportRecord, model.AnnotationConfirmLost, "true"))
-		}
-		slices.Sort(p.lines)
-		p.lines = slices.Compact(p.lines) // an export has a record for each audience
-		if err == nil && !s.all && len(p.lines) == 0 {
-			err = fmt.Errorf("no export %s is lost in this cluster", s.key)
-		}
-		p.done = fmt.Sprintf("%d lost exports are gone", len(p.lines))
-		return p, err
-	})
+			slices.Sort(p.lines)
+			p.lines = slices.Compact(p.lines) // an export has a record for each audience
+			if err == nil && !s.all && len(p.lines) == 0 {
+				err = fmt.Errorf("no export %s is lost in this cluster", s.key)
+			}
+			p.done = fmt.Sprintf("%d lost exports are gone", len(p.lines))
+			return p, err
+		})
+	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all lost exports")
+	return cmd
 }
 
 // Waiting are the exports that wait to decide an import, by cluster: while condition
@@ -267,38 +253,35 @@ func candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.
 func newTakeover(env *command.Env) *cobra.Command {
 	var s selection
 	var from string
-	cmd := &cobra.Command{
-		Use:   "takeover NAMESPACE/NAME|--all --from CLUSTER",
-		Short: "Let the export of a cluster decide the properties of an import",
-		Long: `Let the export of a cluster decide the properties of an import, such as its ports and
+	cmd := confirms(env, "takeover NAMESPACE/NAME|--all --from CLUSTER", "Let the export of a cluster decide the properties of an import",
+		`Let the export of a cluster decide the properties of an import, such as its ports and
 its type. This also ends that an import stays as it is because the cluster that
 decides it is not read.`,
-		Example: "  kubectl comity confirm takeover shop/web --from c --context a\n  kubectl comity confirm takeover --all --from c --context a",
-		Args:    s.parse,
-	}
+		"  kubectl comity confirm takeover shop/web --from c --context a\n  kubectl comity confirm takeover --all --from c --context a", s.parse, &s,
+		func(ctx context.Context, target *command.Target) (proposal, error) {
+			id, err := model.ParseClusterID(from)
+			if err != nil {
+				return proposal{}, fmt.Errorf("--from: %w", err)
+			}
+			p := proposal{
+				heading: fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", id, target.Context),
+				none:    fmt.Sprintf("No import waits for an export of cluster %s.", id),
+			}
+			imports, err := selected(ctx, target, s, id)
+			for _, imported := range imports {
+				p.lines = append(p.lines, client.ObjectKeyFromObject(imported).String())
+				uid, _ := candidate(imported, id)
+				if value := fmt.Sprintf("%s/%s", id, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
+					p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
+				}
+			}
+			p.done = fmt.Sprintf("the export of cluster %s decides %d imports", id, len(imports))
+			return p, err
+		})
 	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all imports that an export of the cluster waits for")
 	cmd.Flags().StringVar(&from, "from", "", "The id of the cluster whose export is to decide")
 	_ = cmd.MarkFlagRequired("from")
-	return confirms(env, cmd, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
-		id, err := model.ParseClusterID(from)
-		if err != nil {
-			return proposal{}, fmt.Errorf("--from: %w", err)
-		}
-		p := proposal{
-			heading: fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", id, target.Context),
-			none:    fmt.Sprintf("No import waits for an export of cluster %s.", id),
-		}
-		imports, err := selected(ctx, target, s, id)
-		for _, imported := range imports {
-			p.lines = append(p.lines, client.ObjectKeyFromObject(imported).String())
-			uid, _ := candidate(imported, id)
-			if value := fmt.Sprintf("%s/%s", id, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
-				p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
-			}
-		}
-		p.done = fmt.Sprintf("the export of cluster %s decides %d imports", id, len(imports))
-		return p, err
-	})
+	return cmd
 }
 
 // selected is the ServiceImport that was named; or else all that an export of the cluster

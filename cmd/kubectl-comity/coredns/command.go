@@ -39,18 +39,10 @@ Run disable before kubeadm upgrade, which fails otherwise, and enable after it.`
 
 // New gives the commands coredns enable and coredns disable.
 func New(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "coredns",
-		Short: "Let CoreDNS serve clusterset.local, or revert that",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(
+	return command.Group("coredns", "Let CoreDNS serve clusterset.local, or revert that", "",
 		newChange(env, true, "enable", "Let CoreDNS serve clusterset.local", enableLong),
 		newChange(env, false, "disable", "Revert the changes of coredns enable",
-			"Revert the changes of coredns enable. Names under clusterset.local no longer resolve."),
-	)
-	return cmd
+			"Revert the changes of coredns enable. Names under clusterset.local no longer resolve."))
 }
 
 // options are the flags.
@@ -66,7 +58,7 @@ type options struct {
 func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.Command {
 	o := options{enable: enable}
 	cmd := env.Command(verb+" [CONTEXT...]", short, long,
-		"  kubectl comity coredns "+verb+" a b --dry-run\n  kubectl comity coredns "+verb+" a b", o.run)
+		"  kubectl comity coredns "+verb+" a b --dry-run\n  kubectl comity coredns "+verb+" a b", 0, o.run)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, and change nothing")

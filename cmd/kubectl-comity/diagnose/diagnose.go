@@ -42,7 +42,7 @@ func New(env *command.Env) *cobra.Command {
 	var output command.Output
 	var pre bool
 	cmd := env.Command("diagnose [CONTEXT...]", "Check clusters and what lies between them, and say how to fix what is wrong", long,
-		"  kubectl comity diagnose a b\n  kubectl comity diagnose a b --pre\n  kubectl comity diagnose a b -o json",
+		"  kubectl comity diagnose a b\n  kubectl comity diagnose a b --pre\n  kubectl comity diagnose a b -o json", 0,
 		func(ctx context.Context, env *command.Env, contexts []string) error {
 			opening, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()

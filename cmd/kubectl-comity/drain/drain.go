@@ -74,32 +74,29 @@ func NewResume(env *command.Env) *cobra.Command {
 }
 
 func (d *drain) command(name, short, long, example string, do func(context.Context, *command.Target, model.ClusterID) error) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: name + " CLUSTER", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := model.ParseClusterID(args[0])
-			if err != nil {
+	cmd := command.New(name+" CLUSTER", short, long, example, cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
+		id, err := model.ParseClusterID(args[0])
+		if err != nil {
+			return err
+		}
+		if d.over < 0 || d.over%time.Second != 0 {
+			return fmt.Errorf("--over: %s given, expected whole seconds, such as 5m", d.over)
+		}
+		contexts := strings.FieldsFunc(d.env.Context, func(r rune) bool { return r == ',' })
+		targets, err := d.env.OpenAll(ctx, contexts)
+		if err != nil {
+			return err
+		}
+		for n, target := range targets {
+			err := do(ctx, target, id)
+			if err != nil && n > 0 {
+				return command.Incomplete(err)
+			} else if err != nil {
 				return err
 			}
-			if d.over < 0 || d.over%time.Second != 0 {
-				return fmt.Errorf("--over: %s given, expected whole seconds, such as 5m", d.over)
-			}
-			contexts := strings.FieldsFunc(d.env.Context, func(r rune) bool { return r == ',' })
-			targets, err := d.env.OpenAll(cmd.Context(), contexts)
-			if err != nil {
-				return err
-			}
-			for n, target := range targets {
-				err := do(cmd.Context(), target, id)
-				if err != nil && n > 0 {
-					return command.Incomplete(err)
-				} else if err != nil {
-					return err
-				}
-			}
-			return nil
-		},
-	}
+		}
+		return nil
+	})
 	cmd.Flags().BoolVar(&d.self, "self", false, "In all clusters that import from it; the context is its own, or that of the hub")
 	return cmd
 }

@@ -78,7 +78,7 @@ func newCluster(name string) Cluster {
 func New(env *command.Env) *cobra.Command {
 	var file string
 	cmd := env.Command("gather [CONTEXT...]", "Write one archive with what a bug report needs", long,
-		"  kubectl comity gather a b\n  kubectl comity gather a b --file report.tar.gz",
+		"  kubectl comity gather a b\n  kubectl comity gather a b --file report.tar.gz", 0,
 		func(ctx context.Context, env *command.Env, args []string) error { return run(ctx, env, args, file) })
 	cmd.Flags().StringVar(&file, "file", "", "The archive, which must not exist (comity-gather-TIME.tar.gz without the flag)")
 	return cmd

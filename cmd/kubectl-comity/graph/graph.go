@@ -44,7 +44,7 @@ Without -o the output is a table; dot is for Graphviz, and mermaid for Markdown.
 func New(env *command.Env) *cobra.Command {
 	var output command.Output
 	cmd := env.Command("graph [CONTEXT...]", "Show which cluster exports which Services to which", long,
-		"  kubectl comity graph a b\n  kubectl comity graph a b -o dot | dot -Tsvg > graph.svg\n  kubectl comity graph a b -o mermaid",
+		"  kubectl comity graph a b\n  kubectl comity graph a b -o dot | dot -Tsvg > graph.svg\n  kubectl comity graph a b -o mermaid", 0,
 		func(ctx context.Context, env *command.Env, args []string) error {
 			sites, err := agent.Sites(ctx, env, args)
 			if err != nil {

@@ -65,7 +65,7 @@ type options struct {
 // NewJoin is the command join. probe is agent.Probe, save in tests.
 func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{probe: probe}
-	cmd := env.Command("join CONTEXT CONTEXT...", "Make clusters members of one clusterset", joinLong, joinExample, o.run)
+	cmd := env.Command("join CONTEXT CONTEXT...", "Make clusters members of one clusterset", joinLong, joinExample, 1, o.run)
 	o.addFlags(cmd)
 	o.output.AddFlags(cmd)
 	cmd.Flags().Lookup("output").Usage = "Output format of the objects that --dry-run prints, without credentials: json or yaml; annotation " + join.AnnotationCluster + " names the cluster of each"
@@ -75,7 +75,6 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 
 // addFlags registers what join and rotate share.
 func (o *options) addFlags(cmd *cobra.Command) {
-	cmd.Args = cobra.MinimumNArgs(1)
 	o.values = perCluster{}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.how.DryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
@@ -153,7 +152,7 @@ account is deleted and created again, and the API server refuses the old tokens 
 func NewRotate(env *command.Env, probe Prober) *cobra.Command {
 	o := &options{probe: probe, how: join.Options{Rotate: true}}
 	cmd := env.Command("rotate CONTEXT CONTEXT...", "Replace the credentials of joined clusters and invalidate the old ones", rotateLong,
-		"  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c", o.run)
+		"  kubectl comity rotate a b\n  kubectl comity rotate --hub hub a b c", 1, o.run)
 	o.addFlags(cmd)
 	return cmd
 }

@@ -79,8 +79,7 @@ type leaving struct {
 func NewLeave(env *command.Env) *cobra.Command {
 	l := &leaving{env: env, lost: map[string]error{}}
 	cmd := env.Command("leave LEAVING [REMAINING...]", "Take a cluster out of its clusterset, or remove all that Comity created there",
-		leaveLong, leaveExample, l.run)
-	cmd.Args = cobra.MinimumNArgs(1)
+		leaveLong, leaveExample, 1, l.run)
 	l.output.AddFlags(cmd)
 	command.AddYes(cmd, &l.yes)
 	flags := cmd.Flags()

@@ -48,7 +48,7 @@ func New(env *command.Env) *cobra.Command {
 	var podCIDRs map[string]string
 	cmd := env.Command("networkpolicy NAMESPACE/NAME [CONTEXT...]", "Print a NetworkPolicy that admits the clusters that import a Service",
 		long, "  kubectl comity networkpolicy shop/web a\n  kubectl comity networkpolicy shop/web a --pod-cidrs b=10.2.0.0/16 | kubectl --context a apply -f -",
-		func(ctx context.Context, env *command.Env, args []string) error {
+		1, func(ctx context.Context, env *command.Env, args []string) error {
 			key, err := command.ParseKey(args[0])
 			if err != nil {
 				return err
@@ -77,7 +77,6 @@ func New(env *command.Env) *cobra.Command {
 			}
 			return fmt.Errorf("none of the clusters that were read has a ServiceExport %s; name the context of one that exports the Service", key)
 		})
-	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.Flags().StringToStringVar(&podCIDRs, "pod-cidrs", nil, "ID=RANGE,...: the ranges from which a cluster connects, instead of those that are read (repeatable)")
 	return cmd
 }

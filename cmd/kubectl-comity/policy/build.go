@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -20,13 +21,9 @@ Comments in params.yaml and policy.yaml are kept. The policies are compiled firs
 exit code is 1, and nothing is printed, if one does not compile or is not formatted.`
 
 func newBuild(env *command.Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "build PATH...",
-		Short:   "Print the ExportPolicies of folders of policies",
-		Long:    buildLong,
-		Example: "  kubectl comity policy build owner-required | kubectl apply --dry-run=server -f -",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	return command.New("build PATH...", "Print the ExportPolicies of folders of policies", buildLong,
+		"  kubectl comity policy build owner-required | kubectl apply --dry-run=server -f -",
+		cobra.MinimumNArgs(1), func(_ context.Context, args []string) error {
 			all, err := source.Read(args...)
 			if err != nil {
 				return err
@@ -53,6 +50,5 @@ func newBuild(env *command.Env) *cobra.Command {
 				separator = "---\n"
 			}
 			return nil
-		},
-	}
+		})
 }

@@ -67,13 +67,9 @@ type Findings struct {
 func newCheck(env *command.Env) *cobra.Command {
 	var output command.Output
 	var write bool
-	cmd := &cobra.Command{
-		Use:     "check PATH...",
-		Short:   "Compile policies and check their format",
-		Long:    checkLong,
-		Example: "  kubectl comity policy check policies/\n  kubectl comity policy check --write policies/owner-required",
-		Args:    cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+	cmd := command.New("check PATH...", "Compile policies and check their format", checkLong,
+		"  kubectl comity policy check policies/\n  kubectl comity policy check --write policies/owner-required",
+		cobra.MinimumNArgs(1), func(_ context.Context, args []string) error {
 			policies, err := source.Read(args...)
 			if err != nil {
 				return err
@@ -83,8 +79,7 @@ func newCheck(env *command.Env) *cobra.Command {
 				return err
 			}
 			return output.Conclude(env.Out, "PolicyFindings", result, len(result.Findings) == 0, func() { printFindings(env, result) })
-		},
-	}
+		})
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&write, "write", false, "Format the Rego files of folders that are not formatted")
 	return cmd

@@ -16,17 +16,11 @@ Every command compiles and evaluates with the engine of the agent.`
 
 // New gives the command policy, with the commands below it.
 func New(env *command.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "policy",
-		Short: "Write, check, test and try policies",
-		Long:  long,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	timeout := engine.DefaultTimeout
 	evaluating := []*cobra.Command{newTest(env, &timeout), newEval(env, &timeout)}
 	for _, one := range evaluating {
 		one.Flags().DurationVar(&timeout, "timeout", timeout, "How long one evaluation or test may take: by default as long as in the agent; longer on a slow machine")
 	}
-	cmd.AddCommand(append(evaluating, newCheck(env), newNew(env), newBuild(env), newSimulate(env))...)
-	return cmd
+	return command.Group("policy", "Write, check, test and try policies", long,
+		append(evaluating, newCheck(env), newNew(env), newBuild(env), newSimulate(env))...)
 }

@@ -76,18 +76,14 @@ func violationsOf(given []decision.Violation) (all []Violation) {
 func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 	var t trial
 	var o command.Output
-	cmd := &cobra.Command{
-		Use:   "eval -f MANIFESTS",
-		Short: "Evaluate policies for the ServiceExports in manifests",
-		Long:  evalLong,
-		Example: "  kubectl comity policy eval -f manifests/ --policies policies/\n  kubectl comity policy eval -f manifests/ --policies policies/ --explain\n" +
+	cmd := command.New("eval -f MANIFESTS", "Evaluate policies for the ServiceExports in manifests", evalLong,
+		"  kubectl comity policy eval -f manifests/ --policies policies/\n  kubectl comity policy eval -f manifests/ --policies policies/ --explain\n"+
 			"  kubectl comity policy eval -f manifests/ --operation AUDIT -o junit",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		cobra.NoArgs, func(ctx context.Context, _ []string) error {
 			if err := t.read(env, *timeout); err != nil {
 				return err
 			}
-			verdicts := t.evaluate(cmd.Context())
+			verdicts := t.evaluate(ctx)
 			if len(verdicts) == 0 {
 				return errors.New("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
 			}
@@ -97,8 +93,7 @@ func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 				return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Outcome == outcome.String() })
 			}
 			return cmp.Or(err, exitCode(has(decision.NotEvaluated), has(decision.Denied)))
-		},
-	}
+		})
 	o.AddFlags(cmd, formatJUnit)
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&t.files, "filename", "f", nil, "Manifests, or a folder of them: ServiceExports, Services, Namespaces, ExportPolicies, a Clusterset; may be repeated")

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"context"
 	"embed"
 	"errors"
 	"fmt"
@@ -38,14 +39,9 @@ const maxPolicyName = 253
 
 func newNew(env *command.Env) *cobra.Command {
 	var folder string
-	cmd := &cobra.Command{
-		Use:     "new NAME",
-		Short:   "Write the folder of a new policy",
-		Long:    newLong,
-		Example: "  kubectl comity policy new owner-required\n  kubectl comity policy new owner-required --dir policies",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(_ *cobra.Command, args []string) error { return runNew(env, folder, args[0]) },
-	}
+	cmd := command.New("new NAME", "Write the folder of a new policy", newLong,
+		"  kubectl comity policy new owner-required\n  kubectl comity policy new owner-required --dir policies",
+		cobra.ExactArgs(1), func(_ context.Context, args []string) error { return runNew(env, folder, args[0]) })
 	cmd.Flags().StringVar(&folder, "dir", ".", "The folder in which the folder of the policy is made")
 	return cmd
 }

@@ -75,7 +75,7 @@ func newSimulate(env *command.Env) *cobra.Command {
 		err = output.Print(env.Out, "PolicySimulation", result, func() { result.print(env) })
 		return cmp.Or(err, exitCode(incomplete, result.Changes))
 	}
-	cmd := env.Command("simulate [CONTEXT...]", "Show what policies would do in clusters as they are now", simulateLong, example, run)
+	cmd := env.Command("simulate [CONTEXT...]", "Show what policies would do in clusters as they are now", simulateLong, example, 0, run)
 	output.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&paths, "filename", "f", nil, "A manifest of ExportPolicies, a folder of a policy, or a folder of such; may be repeated")

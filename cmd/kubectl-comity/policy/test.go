@@ -45,24 +45,19 @@ type Tested struct {
 func newTest(env *command.Env, timeout *time.Duration) *cobra.Command {
 	var o command.Output
 	var threshold float64
-	cmd := &cobra.Command{
-		Use:     "test PATH...",
-		Short:   "Run the Rego tests of policies",
-		Long:    testLong,
-		Args:    cobra.MinimumNArgs(1),
-		Example: "  kubectl comity policy test policies/\n  kubectl comity policy test policies/owner-required --coverage 90 -o junit",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := command.New("test PATH...", "Run the Rego tests of policies", testLong,
+		"  kubectl comity policy test policies/\n  kubectl comity policy test policies/owner-required --coverage 90 -o junit",
+		cobra.MinimumNArgs(1), func(ctx context.Context, args []string) error {
 			if threshold < 0 || threshold > 100 {
 				return fmt.Errorf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
 			}
-			all, err := Test(cmd.Context(), *timeout, threshold, args...)
+			all, err := Test(ctx, *timeout, threshold, args...)
 			if err != nil {
 				return err
 			}
 			err = printResults(env.Out, o, "PolicyTests", map[string]any{"policies": all}, suitesOf(all), func() { printTestTable(env.Out, all) })
 			return cmp.Or(err, exitCode(false, slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 })))
-		},
-	}
+		})
 	o.AddFlags(cmd, formatJUnit)
 	cmd.Flags().Float64Var(&threshold, "coverage", 0, "The percentage of the lines of each policy that its tests must cover")
 	return cmd

@@ -53,7 +53,7 @@ func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := env.Command("status [CONTEXT...]", "Show clusters, peers, exports and imports, and their problems", long,
 		"  kubectl comity status a b\n  kubectl comity status a b --watch\n"+
-			"  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml", o.run)
+			"  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml", 0, o.run)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print it again when it changes")

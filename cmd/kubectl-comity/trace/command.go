@@ -48,8 +48,7 @@ type options struct {
 func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := env.Command("trace NAMESPACE/NAME [CONTEXT...]", "Show where the way of a Service from cluster to cluster is broken, and what fixes it",
-		long, "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect -o json", o.run)
-	cmd.Args = cobra.MinimumNArgs(1)
+		long, "  kubectl comity trace shop/web --from a --to b\n  kubectl comity trace shop/web a b c --no-connect -o json", 1, o.run)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.from, "from", "", "Only the way from this cluster: a context, or the id of a cluster")

@@ -78,8 +78,7 @@ type options struct {
 func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := env.Command("verify CONTEXT CONTEXT...", "Check that a temporary Service of each cluster is reachable from every other", long,
-		"  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json", o.run)
-	cmd.Args = cobra.MinimumNArgs(2)
+		"  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json", 2, o.run)
 	o.AddFlags(cmd)
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together, without the final removal")
 	return cmd
