@@ -86,12 +86,15 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 	for _, lease := range leases.Items {
 		info, errInfo := model.ParseAgentInfo(lease.Annotations)
 		a := Agent{AgentInfo: info, Namespace: lease.Namespace, Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
-		var errPod, errDeployments error
-		a.Pod, errPod = leader(ctx, target, lease)
-		a.Deployments, errDeployments = Deployments(ctx, target, lease.Namespace)
-		if err := cmp.Or(errPod, errDeployments); err != nil {
+		var deployments appsv1.DeploymentList
+		if err := target.Client.List(ctx, &deployments, client.InNamespace(lease.Namespace), Labels); err != nil {
+			return Agent{}, target.Errorf("find the agent's Deployment: %w", err)
+		}
+		var err error
+		if a.Pod, err = leader(ctx, target, lease); err != nil {
 			return Agent{}, err
 		}
+		a.Deployments = deployments.Items
 		isInstalled := a.Pod != nil || len(a.Deployments) > 0 // the Lease outlives an uninstalled release
 		if isInstalled || found.Namespace == "" {
 			found = a
@@ -128,15 +131,6 @@ func leader(ctx context.Context, target *command.Target, lease coordinationv1.Le
 		return nil, client.IgnoreNotFound(err)
 	}
 	return pod, nil
-}
-
-// Deployments are those of the agent in a namespace.
-func Deployments(ctx context.Context, target *command.Target, namespace string) ([]appsv1.Deployment, error) {
-	var found appsv1.DeploymentList
-	if err := target.Client.List(ctx, &found, client.InNamespace(namespace), Labels); err != nil {
-		return nil, target.Errorf("find the agent's Deployment: %w", err)
-	}
-	return found.Items, nil
 }
 
 // Site is a context with the agent of its cluster.

@@ -27,6 +27,7 @@ import (
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/join"
 )
 
 // reachTimeout bounds the first request to a cluster, so that one that does not
@@ -113,17 +114,22 @@ func (t *Target) Serves(kind schema.GroupVersionKind) (bool, error) {
 	return err == nil, err
 }
 
-// Allows asks the API server whether a ServiceAccount has a right, whoever grants it.
-func (t *Target) Allows(ctx context.Context, namespace, account string, right authorizationv1.ResourceAttributes) (bool, error) {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
-		Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-		ResourceAttributes: &right,
-	}}
-	if err := t.Client.Create(ctx, review); err != nil {
-		return false, t.Errorf("ask for the rights of ServiceAccount %s/%s: %w", namespace, account, err)
+// Missing asks the API server which rights a ServiceAccount does not have, whoever grants them.
+func (t *Target) Missing(ctx context.Context, namespace, account string, rights join.Rights) (missing []string, err error) {
+	for _, right := range rights {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
+			Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: &right,
+		}}
+		if err := t.Client.Create(ctx, review); err != nil {
+			return nil, t.Errorf("ask for the rights of ServiceAccount %s/%s: %w", namespace, account, err)
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, join.DisplayRight(right))
+		}
 	}
-	return review.Status.Allowed, nil
+	return missing, nil
 }
 
 // Errorf is an error that names the context. Kubernetes' own messages say which

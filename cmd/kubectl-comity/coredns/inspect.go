@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/join/corefile"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -93,13 +93,10 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 // lacksRight asks the API server whether CoreDNS's account may not list and watch
 // ServiceImports, whoever grants it.
 func lacksRight(ctx context.Context, target *command.Target, account string) (bool, error) {
-	for _, verb := range []string{"list", "watch"} {
-		right := authorizationv1.ResourceAttributes{Verb: verb, Group: mcsv1alpha1.GroupName, Resource: "serviceimports"}
-		if allowed, err := target.Allows(ctx, namespace, account, right); err != nil || !allowed {
-			return err == nil, err
-		}
-	}
-	return false, nil
+	var needed join.Rights
+	needed.Need("", mcsv1alpha1.GroupName, "serviceimports", "list watch")
+	missing, err := target.Missing(ctx, namespace, account, needed)
+	return len(missing) > 0, err
 }
 
 // hasRole is true if this command made the ClusterRole or the binding.

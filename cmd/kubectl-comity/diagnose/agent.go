@@ -92,18 +92,9 @@ func agentRights(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	if c.Agent.Mode == model.ExchangeMesh && len(c.objects.Peers) > 0 {
 		all.Need(model.ExchangeNamespace(c.ID()), v1alpha1.GroupVersion.Group, "exportrecords importrecords namespacerecords memberrecords", "create patch delete")
 	}
-	var missing []string
-	for _, right := range all {
-		allowed, err := c.Target.Allows(ctx, c.Agent.Namespace, c.Agent.ServiceAccount, right)
-		if err != nil {
-			return nil, err
-		}
-		if !allowed {
-			missing = append(missing, join.DisplayRight(right))
-		}
-	}
-	if len(missing) == 0 {
-		return nil, nil
+	missing, err := c.Target.Missing(ctx, c.Agent.Namespace, c.Agent.ServiceAccount, all)
+	if err != nil || len(missing) == 0 {
+		return nil, err
 	}
 	fix := c.Helm("--reset-then-reuse-values")
 	if strings.Contains(missing[0], " in namespace "+model.ExchangeNamespace(c.ID())) { // those of the chart are there

@@ -65,10 +65,9 @@ type leaving struct {
 	yes    bool
 
 	report *report
-	// leaver is the cluster that leaves; without RESTConfig if it is lost.
+	// leaver is the cluster that leaves, and site where it is; without RESTConfig and nil if it is lost.
 	leaver join.Cluster
-	mode   model.ExchangeMode
-	target *command.Target
+	site   *agent.Site
 	// remaining are reachable; lost are the contexts that are not, and why.
 	remaining []*agent.Site
 	lost      map[string]error
@@ -109,7 +108,7 @@ func (l *leaving) run(ctx context.Context, env *command.Env, contexts []string) 
 	if err != nil {
 		return err
 	}
-	if l.mode == model.ExchangeHub && l.hub == "" && len(peers) > 0 {
+	if l.site != nil && l.site.Agent.Mode == model.ExchangeHub && l.hub == "" && len(peers) > 0 {
 		return fmt.Errorf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, idsOf(peers))
 	}
 	if err := join.CheckMembers(append([]join.Cluster{l.leaver}, peers...)); err != nil {
@@ -148,7 +147,7 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	}
 	switch l.remaining = live; {
 	case l.id == "":
-		l.leaver, l.mode, l.target, l.remaining = live[0].Cluster(), live[0].Agent.Mode, live[0].Target, live[1:]
+		l.leaver, l.site, l.remaining = live[0].Cluster(), live[0], live[1:]
 	case len(live) == 0:
 		return l.lostErrors()
 	default:
@@ -168,16 +167,16 @@ func (l *leaving) lostErrors() error { return errors.Join(slices.Collect(maps.Va
 // peers are the members that know the leaving cluster, or that it knows: those that remain, and
 // those that were not given, without RESTConfig.
 func (l *leaving) peers(ctx context.Context) ([]join.Cluster, error) {
-	peers, from := clustersOf(l.remaining), l.target
+	peers, from := clustersOf(l.remaining), l.site
 	if from == nil && l.hub != "" {
-		from = l.remaining[0].Target
+		from = l.remaining[0]
 	}
 	if from == nil {
 		return peers, nil
 	}
 	var known v1alpha1.PeerList
-	if err := from.Client.List(ctx, &known); err != nil && !meta.IsNoMatchError(err) {
-		return nil, from.Errorf("list the Peers: %w", err)
+	if err := from.Target.Client.List(ctx, &known); err != nil && !meta.IsNoMatchError(err) {
+		return nil, from.Target.Errorf("list the Peers: %w", err)
 	}
 	for _, peer := range known.Items {
 		id := model.ClusterID(peer.Name)
@@ -217,19 +216,16 @@ var unfinished = client.MatchingFieldsSelector{Selector: fields.ParseSelectorOrD
 // stopAgent scales Comity to 0 and waits until no Pod of it runs. Otherwise its
 // leader would make what is removed again.
 func (l *leaving) stopAgent(ctx context.Context) error {
-	deployments, err := agent.Deployments(ctx, l.target, l.leaver.Namespace)
-	if err != nil {
-		return err
-	}
-	for _, d := range deployments {
+	target := l.site.Target
+	for _, d := range l.site.Agent.Deployments {
 		replicas := ptr.Deref(d.Spec.Replicas, 1)
 		if replicas == 0 {
 			continue
 		}
 		if !l.how.DryRun {
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
-			if err := l.target.Client.Patch(ctx, &d, patch, client.FieldOwner(join.FieldOwner)); err != nil {
-				return l.target.Errorf("scale Deployment %s/%s to 0: %w", d.Namespace, d.Name, err)
+			if err := target.Client.Patch(ctx, &d, patch, client.FieldOwner(join.FieldOwner)); err != nil {
+				return target.Errorf("scale Deployment %s/%s to 0: %w", d.Namespace, d.Name, err)
 			}
 		}
 		l.report.step(join.Step{
@@ -244,12 +240,12 @@ func (l *leaving) stopAgent(ctx context.Context) error {
 	defer cancel()
 	return command.Await(ctx, func(ctx context.Context) error {
 		var pods corev1.PodList
-		err := l.target.Client.List(ctx, &pods, client.InNamespace(l.leaver.Namespace), agent.Labels, unfinished)
+		err := target.Client.List(ctx, &pods, client.InNamespace(l.leaver.Namespace), agent.Labels, unfinished)
 		switch {
 		case err != nil:
-			return l.target.Errorf("list the agent's Pods: %w", err)
+			return target.Errorf("list the agent's Pods: %w", err)
 		case len(pods.Items) > 0:
-			return l.target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them",
+			return target.Errorf("%d Pods of the agent still run in namespace %s after %s (label %s); stop them",
 				len(pods.Items), l.leaver.Namespace, stopTimeout, agent.NameLabel)
 		}
 		return nil
@@ -269,12 +265,12 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 			at, target.Context, lose, end)
 		return nil
 	}
-	if l.target != nil {
+	if l.site != nil {
 		var ids []model.ClusterID
 		for _, peer := range peers {
 			ids = append(ids, peer.ID)
 		}
-		if err := count(l.leaver.ID, l.target, ids...); err != nil {
+		if err := count(l.leaver.ID, l.site.Target, ids...); err != nil {
 			return err
 		}
 	}

@@ -133,7 +133,7 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 	for _, key := range t.manifests.keys() {
 		one := Verdict{
 			Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation),
-			kind: mcsv1beta1.ServiceExportKindName, title: key.String(), place: t.manifests.objects[keyOf[*mcsv1beta1.ServiceExport](key)].place,
+			kind: mcsv1beta1.ServiceExportKindName, title: key.String(), place: t.manifests.objects[idOf(&mcsv1beta1.ServiceExport{}, key)].place,
 		}
 		add(one, func(ctx context.Context) decision.Verdict {
 			request, unchanged, refused := t.manifests.request(key, t.operation, t.before)

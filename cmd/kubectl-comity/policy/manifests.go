@@ -36,19 +36,14 @@ import (
 // manifests are what a cluster would hold if they were applied. Kinds that no policy
 // sees are left out.
 type manifests struct {
-	objects    map[objectKey]placed
+	objects    map[string]placed // by idOf
 	policies   []source.Policy
 	clusterset *Clusterset
 }
 
-// objectKey has the type of the object in Go.
-type objectKey struct {
-	kind reflect.Type
-	name types.NamespacedName
-}
-
-func keyOf[T client.Object](name types.NamespacedName) objectKey {
-	return objectKey{reflect.TypeFor[T](), name}
+// idOf has the type in Go and the name of an object.
+func idOf(object client.Object, name types.NamespacedName) string {
+	return fmt.Sprintf("%T %s", object, name)
 }
 
 // placed is an object, and where it is.
@@ -58,7 +53,7 @@ type placed struct {
 }
 
 func newManifests() *manifests {
-	return &manifests{objects: map[objectKey]placed{}, clusterset: &Clusterset{Cluster: defaultCluster}}
+	return &manifests{objects: map[string]placed{}, clusterset: &Clusterset{Cluster: defaultCluster}}
 }
 
 // readManifests reads files, and the files in folders. A field that a kind does not
@@ -164,9 +159,9 @@ func (m *manifests) keep(document source.Document, object client.Object) error {
 	case *corev1.Service:
 		setDefaults(&o.Spec)
 	}
-	key := objectKey{reflect.TypeOf(object), client.ObjectKeyFromObject(object)}
-	name := document.Kind + " " + strings.TrimPrefix(key.name.String(), "/")
-	before, repeated := m.objects[key]
+	key := client.ObjectKeyFromObject(object)
+	id, name := idOf(object, key), document.Kind+" "+strings.TrimPrefix(key.String(), "/")
+	before, repeated := m.objects[id]
 	_, isExport := object.(*mcsv1beta1.ServiceExport)
 	_, isNamespace := object.(*corev1.Namespace)
 	switch {
@@ -179,16 +174,16 @@ func (m *manifests) keep(document source.Document, object client.Object) error {
 	case repeated && !equality.Semantic.DeepEqual(before.Object, object): // fixtures of several policies repeat a Namespace, say
 		return fmt.Errorf("%s: %s is in %s already, with other content; expected each object once, or the same", document.Place, name, before.place)
 	case !repeated:
-		m.objects[key] = placed{object, document.Place}
+		m.objects[id] = placed{object, document.Place}
 	}
 	return nil
 }
 
 // keys are those of the exports, sorted.
 func (m *manifests) keys() (keys []types.NamespacedName) {
-	for key := range m.objects {
-		if key == keyOf[*mcsv1beta1.ServiceExport](key.name) {
-			keys = append(keys, key.name)
+	for _, object := range m.objects {
+		if export, is := object.Object.(*mcsv1beta1.ServiceExport); is {
+			keys = append(keys, client.ObjectKeyFromObject(export))
 		}
 	}
 	slices.SortFunc(keys, model.CompareKeys)
@@ -196,8 +191,8 @@ func (m *manifests) keys() (keys []types.NamespacedName) {
 }
 
 // get is an object; nil if there is none.
-func get[T client.Object](m *manifests, name types.NamespacedName) T {
-	found, _ := m.objects[keyOf[T](name)].Object.(T)
+func get[T client.Object](m *manifests, name types.NamespacedName) (found T) {
+	found, _ = m.objects[idOf(found, name)].Object.(T)
 	return found
 }
 
@@ -265,7 +260,7 @@ func importName(in decision.ImportInput) string {
 
 // Get implements client.Reader.
 func (m *manifests) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	found, has := m.objects[objectKey{reflect.TypeOf(into), key}]
+	found, has := m.objects[idOf(into, key)]
 	if !has {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.String())
 	}

@@ -23,12 +23,6 @@ import (
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
-// The kinds of a Service.
-const (
-	kindExport = "ServiceExport"
-	kindImport = "ServiceImport"
-)
-
 // readServices reads exports and imports, and which of them are not well.
 func (p *part) readServices(ctx context.Context, namespace string) {
 	var exports mcsv1beta1.ServiceExportList
@@ -39,7 +33,7 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 	}
 	for i := range exports.Items {
 		e := &exports.Items[i]
-		notWell := p.addService(kindExport, e.ObjectMeta, e.Status.Conditions)
+		notWell := p.addService(mcsv1beta1.ServiceExportKindName, e.ObjectMeta, e.Status.Conditions)
 		isRefused := slices.ContainsFunc(notWell, func(c metav1.Condition) bool {
 			return c.Type == string(mcsv1beta1.ServiceExportConditionValid) || c.Type == condition.TypeAdmitted
 		})
@@ -47,7 +41,7 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 			if isRefused && (c.Type == string(mcsv1beta1.ServiceExportConditionReady) || c.Reason == condition.ReasonNotPublished) {
 				continue // follows from that
 			}
-			p.note(kindExport, client.ObjectKeyFromObject(e), c, p.behind(c, model.List{}))
+			p.note(mcsv1beta1.ServiceExportKindName, client.ObjectKeyFromObject(e), c, p.behind(c, model.List{}))
 		}
 	}
 	for i := range imports.Items {
@@ -60,7 +54,7 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 	// Other implementations write no list. One that cannot be read is reported by the agent.
 	list, _ := model.ParseList(imported.Annotations[model.AnnotationList])
-	for _, c := range p.addService(kindImport, imported.ObjectMeta, imported.Status.Conditions) {
+	for _, c := range p.addService(mcsv1beta1.ServiceImportKindName, imported.ObjectMeta, imported.Status.Conditions) {
 		clusters := []model.ClusterID{p.behind(c, list)}
 		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
 			clusters = sortedKeys(waiting)
@@ -70,7 +64,7 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 			clusters[0] = list.Entries[at].Cluster
 		}
 		for _, id := range clusters {
-			p.note(kindImport, client.ObjectKeyFromObject(imported), c, id)
+			p.note(mcsv1beta1.ServiceImportKindName, client.ObjectKeyFromObject(imported), c, id)
 		}
 	}
 }
@@ -194,7 +188,7 @@ func causes(parts []*part) []finding.Finding {
 // their causes elsewhere.
 func rank(p *finding.Finding) int {
 	switch {
-	case strings.Contains(p.Object, kindExport) || strings.Contains(p.Object, kindImport):
+	case strings.Contains(p.Object, mcsv1beta1.ServiceExportKindName) || strings.Contains(p.Object, mcsv1beta1.ServiceImportKindName):
 		return 2
 	case strings.HasPrefix(p.Object, "Peer "):
 		return 1

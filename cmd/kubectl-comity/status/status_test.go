@@ -60,9 +60,9 @@ func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
 	p := &part{groups: map[string]*group{}}
 	for _, name := range []string{"web", "api", "db"} {
 		key := types.NamespacedName{Namespace: "shop", Name: name}
-		p.note(kindExport, key, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
+		p.note(mcsv1beta1.ServiceExportKindName, key, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
 	}
-	p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
+	p.note(mcsv1beta1.ServiceExportKindName, types.NamespacedName{Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
 	want := []*finding.Finding{
 		{Severity: finding.Error, Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
 		{Severity: finding.Error, Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
@@ -90,11 +90,11 @@ func sample() Report {
 			{Context: "prod-b", State: Unreachable, Message: "no route"},
 		},
 		Services: []Service{
-			{Context: "prod-a", Cluster: "a", Kind: kindExport, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{
+			{Context: "prod-a", Cluster: "a", Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{
 				is("Valid", "True", "Valid"), is("Ready", "True", "Exported"), is("Conflict", "False", "NoConflicts"),
 				is("Admitted", "True", "Admitted"), is("Available", "False", "NamespaceMissing"),
 			}},
-			{Context: "prod-a", Cluster: "a", Kind: kindImport, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{is("Ready", "True", "Ready")}},
+			{Context: "prod-a", Cluster: "a", Kind: mcsv1beta1.ServiceImportKindName, Namespace: "shop", Name: "web", Conditions: []metav1.Condition{is("Ready", "True", "Ready")}},
 		},
 		Problems: []finding.Finding{
 			{Cluster: "prod-a", Object: "Peer c", Message: "Lost: run kubectl comity join", Affects: 12},
@@ -142,7 +142,7 @@ func TestAProblemIsACause(t *testing.T) {
 			p.addPeer(peer)
 		}
 		for _, c := range exports {
-			p.note(kindExport, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
+			p.note(mcsv1beta1.ServiceExportKindName, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
 		}
 		return p
 	}
