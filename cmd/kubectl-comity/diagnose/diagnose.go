@@ -167,12 +167,12 @@ func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 	for _, c := range all {
 		c.acceptedRanges()
 	}
-	found := make([][][]finding.Finding, len(all))
+	found := make([][]finding.Finding, len(checks)*len(all)) // in the order of the checks
 	command.InParallel(all, func(i int, c *cluster) {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		for _, one := range checks {
-			found[i] = append(found[i], one.in(ctx, c))
+		for n, one := range checks {
+			found[n*len(all)+i] = one.in(ctx, c)
 		}
 	})
 	var findings []finding.Finding
@@ -186,12 +186,7 @@ func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 				Message: err.Error(), Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")})
 		}
 	}
-	for n := range checks {
-		for i := range all {
-			findings = append(findings, found[i][n]...)
-		}
-	}
-	return newReport(findings)
+	return newReport(append(findings, slices.Concat(found...)...))
 }
 
 const notReadFix = "name a context whose user may read it, or repeat the command"
@@ -263,10 +258,8 @@ func (c *cluster) acceptedRanges() {
 
 // peerOf is the diagnosed cluster of a Peer; nil if there is none.
 func (c *cluster) peerOf(name string) *cluster {
-	if at := slices.IndexFunc(c.all, func(other *cluster) bool { return string(other.Agent.ID) == name }); at >= 0 {
-		return c.all[at]
-	}
-	return nil
+	found, _ := model.Find(c.all, func(other *cluster) bool { return string(other.Agent.ID) == name })
+	return found
 }
 
 // fix is a text of package finding for the cluster and one of its peers.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -68,15 +67,15 @@ type leaving struct {
 	// leaver is the cluster that leaves, and site where it is; without RESTConfig and nil if it is lost.
 	leaver join.Cluster
 	site   *agent.Site
-	// remaining are reachable; lost are the contexts that are not, and why.
+	// remaining are reachable; lost are not, the hub among them.
 	remaining []*agent.Site
-	lost      map[string]error
+	lost      []*agent.Site
 	atHub     *join.Cluster
 }
 
 // NewLeave is the command leave.
 func NewLeave(env *command.Env) *cobra.Command {
-	l := &leaving{env: env, lost: map[string]error{}}
+	l := &leaving{env: env}
 	cmd := env.Command("leave LEAVING [REMAINING...]", "Take a cluster out of its clusterset, or remove all that Comity created there",
 		leaveLong, leaveExample, 1, l.run)
 	l.output.AddFlags(cmd)
@@ -138,7 +137,7 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	for _, s := range sites {
 		switch {
 		case s.Target == nil:
-			l.lost[s.Context] = s.Err
+			l.lost = append(l.lost, s)
 		case s.Err == nil, s.Agent.ID != "" && (errors.Is(s.Err, agent.ErrNotRunning) || errors.Is(s.Err, agent.ErrNotInstalled)):
 			live = append(live, s)
 		default:
@@ -149,7 +148,7 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	case l.id == "":
 		l.leaver, l.site, l.remaining = live[0].Cluster(), live[0], live[1:]
 	case len(live) == 0:
-		return l.lostErrors()
+		return agent.Problems(l.lost)
 	default:
 		l.leaver = join.Cluster{ID: model.ClusterID(l.id), Set: live[0].Agent.Set}
 	}
@@ -157,12 +156,11 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 		return fmt.Errorf("context %q leads to cluster %s itself; expected contexts of clusters that remain", l.remaining[at].Context, l.leaver.ID)
 	}
 	if l.atHub, err = openHub(ctx, l.env, l.hub); err != nil {
-		l.lost[l.hub] = err
+		others := model.Without(l.lost, func(s *agent.Site) bool { return s.Context == l.hub })
+		l.lost = append(others, &agent.Site{Context: l.hub, Err: err})
 	}
 	return checkModes(l.remaining, l.hub != "")
 }
-
-func (l *leaving) lostErrors() error { return errors.Join(slices.Collect(maps.Values(l.lost))...) }
 
 // peers are the members that know the leaving cluster, or that it knows: those that remain, and
 // those that were not given, without RESTConfig.
@@ -293,14 +291,14 @@ func (l *leaving) finish(peers []join.Cluster) error {
 			left = append(left, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.lost)) {
-		if name == l.hub {
+	for _, s := range l.lost {
+		if s.Context == l.hub {
 			left = append(left, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: kubectl comity leave --hub %s --id %s %s",
-				name, l.leaver.ID, name, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
+				s.Context, l.leaver.ID, s.Context, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
 			continue
 		}
 		left = append(left, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
-			name, l.leaver.ID, l.leaver.ID, name))
+			s.Context, l.leaver.ID, l.leaver.ID, s.Context))
 	}
 	for _, peer := range peers {
 		if peer.RESTConfig == nil && len(l.lost) == 0 {
@@ -326,7 +324,7 @@ func (l *leaving) finish(peers []join.Cluster) error {
 		return command.Incomplete(fmt.Errorf("not all agents have removed what they imported; see above how to finish"))
 	}
 	if len(l.lost) > 0 {
-		return command.Incomplete(fmt.Errorf("%w\nWhat could be removed without these clusters was removed; see above how to finish", l.lostErrors()))
+		return command.Incomplete(fmt.Errorf("%w\nWhat could be removed without these clusters was removed; see above how to finish", agent.Problems(l.lost)))
 	}
 	return nil
 }

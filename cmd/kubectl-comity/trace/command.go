@@ -120,10 +120,8 @@ func (s clusters) named(name string, all func() []model.ClusterID) []model.Clust
 		slices.Sort(ids)
 		return slices.Compact(ids)
 	}
-	for _, c := range s {
-		if c.Context == name {
-			return []model.ClusterID{c.ID()}
-		}
+	if c, is := model.Find(s, func(c *cluster) bool { return c.Context == name }); is {
+		return []model.ClusterID{c.ID()}
 	}
 	return []model.ClusterID{model.ClusterID(name)}
 }
@@ -149,12 +147,8 @@ func (s clusters) exporters() []model.ClusterID {
 			}
 		}
 	}
-	for _, ids := range [][]model.ClusterID{exporting, having} {
-		if len(ids) > 0 {
-			return ids
-		}
-	}
-	return read
+	found, _ := model.Find([][]model.ClusterID{exporting, having, read}, func(ids []model.ClusterID) bool { return len(ids) > 0 })
+	return found
 }
 
 // importers are the clusters that may import what c exports: all others that are known.

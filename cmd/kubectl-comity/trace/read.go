@@ -108,20 +108,18 @@ func (c *cluster) whyUnread(kinds ...string) error {
 
 // peer is the Peer of that id; nil if there is none.
 func (c *cluster) peer(id model.ClusterID) *exchangev1alpha1.Peer {
-	if at := slices.IndexFunc(c.peers.Items, func(p exchangev1alpha1.Peer) bool { return p.Name == string(id) }); at >= 0 {
-		return &c.peers.Items[at]
+	if found, is := model.Find(c.peers.Items, func(p exchangev1alpha1.Peer) bool { return p.Name == string(id) }); is {
+		return &found
 	}
 	return nil
 }
 
 // derivedService is that of the import; nil if there is none.
 func (c *cluster) derivedService() *corev1.Service {
-	for _, s := range c.derived {
-		if model.IsManaged(s) && s.Labels[model.LabelServiceName] == c.key.Name {
-			return s
-		}
-	}
-	return nil
+	found, _ := model.Find(c.derived, func(s *corev1.Service) bool {
+		return model.IsManaged(s) && s.Labels[model.LabelServiceName] == c.key.Name
+	})
+	return found
 }
 
 // list is that of the import; the zero value if there is none.
@@ -138,10 +136,8 @@ type clusters []*cluster
 
 // of is the cluster of an id, or one that was not read.
 func (s clusters) of(id model.ClusterID) *cluster {
-	for _, c := range s {
-		if c.ID() == id {
-			return c
-		}
+	if c, is := model.Find(s, func(c *cluster) bool { return c.ID() == id }); is {
+		return c
 	}
 	return &cluster{Site: &agent.Site{Agent: agent.Agent{AgentInfo: model.AgentInfo{ID: id}}}, key: s[0].key}
 }
@@ -170,10 +166,8 @@ func (s clusters) exchange(c *cluster) *cluster {
 	if c.Agent.Mode != model.ExchangeHub {
 		return c
 	}
-	for _, other := range s {
-		if s.isHub(other) {
-			return other
-		}
+	if hub, is := model.Find(s, s.isHub); is {
+		return hub
 	}
 	return s.of("of the hub")
 }
