@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -113,20 +114,31 @@ func (p *Prepared) checkExchanges(ctx context.Context) error {
 	})
 }
 
-func (m *member) checkKinds() error {
-	var missing []string
-	for _, kind := range []string{"ExportRecord", "ImportRecord", "MemberRecord", "NamespaceRecord", "Peer"} {
-		gvk := v1alpha1.GroupVersion.WithKind(kind)
-		_, err := m.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		switch {
-		case apimeta.IsNoMatchError(err) && (!m.isHub || kind != "Peer"):
+// Unserved are those kinds of a version that the API server does not serve. kinds are
+// separated by spaces.
+func Unserved(c client.Client, version, kinds string) (missing []string, err error) {
+	for kind := range strings.FieldsSeq(kinds) {
+		gvk := schema.FromAPIVersionAndKind(version, kind)
+		if _, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version); apimeta.IsNoMatchError(err) {
 			missing = append(missing, kind)
-		case err != nil && !apimeta.IsNoMatchError(err):
-			return fmt.Errorf("read which kinds are served: %w", err)
+		} else if err != nil {
+			return nil, fmt.Errorf("read which kinds are served: %w", err)
 		}
 	}
-	if len(missing) == 0 {
-		return nil
+	return missing, nil
+}
+
+// HubKinds are the kinds of package v1alpha1 that a hub serves. A member serves Peers too.
+const HubKinds = "ExportRecord ImportRecord MemberRecord NamespaceRecord"
+
+func (m *member) checkKinds() error {
+	kinds := HubKinds
+	if !m.isHub {
+		kinds += " Peer"
+	}
+	missing, err := Unserved(m.client, v1alpha1.GroupVersion.String(), kinds)
+	if err != nil || len(missing) == 0 {
+		return err
 	}
 	return fmt.Errorf("the API server does not serve %s of %s; apply config/crd, or: helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity "+
 		"--namespace %s --reset-then-reuse-values --set crds.enabled=true", strings.Join(missing, ", "), v1alpha1.GroupVersion, m.Namespace)

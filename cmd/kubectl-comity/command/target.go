@@ -12,10 +12,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -103,15 +101,6 @@ func (t *Target) Get(ctx context.Context, namespace, name string, into client.Ob
 		return t.Errorf("read %T %s: %w", into, key, err)
 	}
 	return nil
-}
-
-// Serves reports whether the cluster serves a version of a kind.
-func (t *Target) Serves(kind schema.GroupVersionKind) (bool, error) {
-	_, err := t.Client.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
-	if meta.IsNoMatchError(err) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // Missing asks the API server which rights a ServiceAccount does not have, whoever grants them.

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
@@ -77,8 +76,8 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 		f.nodeLocal = local.Data[configKey]
 	}
 	f.nodeLocalRuns = exists("node-local-dns", &appsv1.DaemonSet{})
-	var err error
-	f.importsServed, err = target.Serves(schema.GroupVersionKind{Group: mcsv1alpha1.GroupName, Version: mcsv1alpha1.GroupVersion.Version, Kind: "ServiceImport"})
+	unserved, err := join.Unserved(target.Client, mcsv1alpha1.GroupVersion.String(), "ServiceImport")
+	f.importsServed = len(unserved) == 0
 	var nodes corev1.NodeList
 	failed = errors.Join(failed, err, target.Client.List(ctx, &nodes, client.Limit(1)))
 	if len(nodes.Items) > 0 {

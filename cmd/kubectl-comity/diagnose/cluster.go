@@ -99,8 +99,8 @@ func clocks(_ context.Context, c *cluster) ([]finding.Finding, error) {
 }
 
 func certManager(_ context.Context, c *cluster) ([]finding.Finding, error) {
-	served, err := c.Target.Serves(schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"})
-	if err != nil || served {
+	missing, err := join.Unserved(c.Target.Client, "cert-manager.io/v1", "Certificate")
+	if err != nil || len(missing) == 0 {
 		return nil, err
 	}
 	return []finding.Finding{{Severity: finding.Warning, Reason: "Missing", Message: "cert-manager is not installed; the webhook needs it, or a certificate of your own",
@@ -113,7 +113,7 @@ const definition = " -f https://raw.githubusercontent.com/kubernetes-sigs/mcs-ap
 // MCS API that others read.
 func definitions(_ context.Context, c *cluster) (all []finding.Finding, err error) {
 	const older = mcsv1beta1.GroupName + "/v1alpha1"
-	kinds := map[string]string{v1alpha1.GroupVersion.String(): "ExportRecord ImportRecord MemberRecord NamespaceRecord"}
+	kinds := map[string]string{v1alpha1.GroupVersion.String(): join.HubKinds}
 	if c.kind() != hub {
 		kinds[v1alpha1.GroupVersion.String()] += " Peer"
 		kinds[policyv1alpha1.GroupVersion.String()] = "ExportPolicy"
@@ -122,11 +122,9 @@ func definitions(_ context.Context, c *cluster) (all []finding.Finding, err erro
 	}
 	missing := map[string][]string{}
 	for _, version := range slices.Sorted(maps.Keys(kinds)) {
-		for kind := range strings.FieldsSeq(kinds[version]) {
-			served, errServes := c.Target.Serves(schema.FromAPIVersionAndKind(version, kind))
-			if err = errors.Join(err, errServes); errServes == nil && !served {
-				missing[version] = append(missing[version], kind)
-			}
+		unserved, errRead := join.Unserved(c.Target.Client, version, kinds[version])
+		if err = errors.Join(err, errRead); len(unserved) > 0 {
+			missing[version] = unserved
 		}
 	}
 	for _, version := range slices.Sorted(maps.Keys(missing)) {
