@@ -35,10 +35,9 @@ func NewCommand(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install what the agent needs in the API server; the chart runs it in Jobs",
-		Args: func(*cobra.Command, []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			return errors.New("choose what to install: crds or policies; see comity install --help")
 		},
-		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses every call
 	}
 	cmd.AddCommand(newCRDsCommand(version), newPoliciesCommand())
 	return cmd

@@ -4,6 +4,11 @@
 package policy
 
 import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -23,4 +28,65 @@ func New(env *command.Env) *cobra.Command {
 	}
 	return command.Group("policy", "Write, check, test and try policies", long,
 		append(evaluating, newCheck(env), newNew(env), newBuild(env), newSimulate(env))...)
+}
+
+// formatJUnit is JUnit XML, which CI systems show.
+const formatJUnit = "junit"
+
+type suite struct {
+	Name     string  `xml:"name,attr"`
+	Tests    int     `xml:"tests,attr"`
+	Failures int     `xml:"failures,attr"`
+	Errors   int     `xml:"errors,attr"`
+	Skipped  int     `xml:"skipped,attr"`
+	Cases    []tcase `xml:"testcase"`
+}
+
+type tcase struct {
+	Class   string    `xml:"classname,attr"`
+	Name    string    `xml:"name,attr"`
+	File    string    `xml:"file,attr,omitempty"`
+	Seconds string    `xml:"time,attr,omitempty"`
+	Failure *detail   `xml:"failure,omitempty"`
+	Error   *detail   `xml:"error,omitempty"`
+	Skipped *struct{} `xml:"skipped,omitempty"`
+	Output  string    `xml:"system-out,omitempty"`
+}
+
+// detail has the first line of the text as message, and all of it as content.
+type detail struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
+}
+
+func newDetail(text string) *detail {
+	first, _, _ := strings.Cut(text, "\n")
+	return &detail{Message: first, Text: text}
+}
+
+// exitCode is 2 if something could not be evaluated, 1 if there is a problem, and 0 otherwise.
+func exitCode(incomplete, problem bool) error {
+	switch {
+	case incomplete:
+		return command.Printed(command.ExitRefused)
+	case problem:
+		return command.Printed(command.ExitProblem)
+	}
+	return nil
+}
+
+// printResults prints suites if o is JUnit XML, and v or what is for people otherwise.
+func printResults(out io.Writer, o command.Output, kind string, v any, suites []suite, people func()) error {
+	if o.Format != formatJUnit {
+		return o.Print(out, kind, v, people)
+	}
+	text, err := xml.MarshalIndent(struct {
+		XMLName xml.Name `xml:"testsuites"`
+		Suites  []suite  `xml:"testsuite"`
+	}{Suites: suites}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode JUnit XML: %w", err)
+	}
+	_, err = fmt.Fprintf(command.Whole(out), "%s%s\n", xml.Header, text)
+	return err
 }
