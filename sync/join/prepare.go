@@ -220,19 +220,16 @@ func (m *member) preflightSecret(ctx context.Context, name string) error {
 }
 
 func (p *Prepared) planPeers(ctx context.Context) error {
-	for _, local := range p.members {
-		for _, peer := range p.members {
-			if peer == local {
-				continue
-			}
+	return each(p.members, func(local *member) error {
+		for _, peer := range model.Without(p.members, func(m *member) bool { return m == local }) {
 			planned, err := local.planPeer(ctx, peer)
 			if err != nil {
-				return local.named(err)
+				return err
 			}
 			p.peers = append(p.peers, planned)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Routes are all connections that the join makes, in a fixed order.

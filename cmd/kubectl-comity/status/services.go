@@ -110,10 +110,7 @@ func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []me
 // bad is true for a condition that says that something is wrong, not for one
 // that is not decided yet.
 func bad(c metav1.Condition) bool {
-	if condition.BadWhenTrue(c.Type) {
-		return c.Status == metav1.ConditionTrue
-	}
-	return c.Status != metav1.ConditionTrue && c.Reason != "Pending"
+	return (c.Status == metav1.ConditionTrue) == condition.BadWhenTrue(c.Type) && c.Reason != model.ReasonPending
 }
 
 // effects are the reasons of exports and imports that wait for a peer which is not connected.
