@@ -310,11 +310,8 @@ func (m *member) annotate(ctx context.Context, object client.Object, owner clien
 	if contains(object.GetAnnotations(), wanted) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.GetUID(), "annotations": wanted}})
-	if err == nil {
-		err = m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), owner)
-	}
-	if err != nil {
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.GetUID(), "annotations": wanted}}) // strings
+	if err := m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), owner); err != nil {
 		return fmt.Errorf("annotate %T %s: %w", object, client.ObjectKeyFromObject(object), err)
 	}
 	return nil

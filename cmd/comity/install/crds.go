@@ -18,6 +18,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
@@ -60,10 +61,7 @@ type definition struct {
 // CRDs installs the definitions and waits until they are established. It checks
 // all of them before it writes the first. out receives one line for each.
 func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) error {
-	definitions, err := embedded(o)
-	if err != nil {
-		return err
-	}
+	definitions := embedded(o)
 	var refused []error
 	for i := range definitions {
 		d := &definitions[i]
@@ -142,24 +140,22 @@ func established(ctx context.Context, c client.Client, d definition) error {
 }
 
 // embedded are the definitions to install, with labels and annotations that say who applies them.
-func embedded(o CRDOptions) (all []definition, err error) {
+func embedded(o CRDOptions) (all []definition) {
 	texts := [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD}
 	ofMCS := len(texts)
-	names, err := fs.Glob(crd.FS, "*.yaml")
+	names, _ := fs.Glob(crd.FS, "*.yaml") // the pattern is well-formed
 	for _, name := range names {
-		text, errRead := crd.FS.ReadFile(name)
-		texts, err = append(texts, text), errors.Join(err, errRead)
+		text, _ := crd.FS.ReadFile(name) // it is embedded
+		texts = append(texts, text)
 	}
 	for i, text := range texts {
 		d := definition{Unstructured: &unstructured.Unstructured{}, mcs: i < ofMCS, optional: i < ofMCS && !o.MCS}
-		if errRead := yaml.Unmarshal(text, &d.Object); errRead != nil {
-			err = errors.Join(err, fmt.Errorf("read an embedded definition: %w", errRead))
-		}
+		utilruntime.Must(yaml.Unmarshal(text, &d.Object)) // not reached, as above
 		d.SetLabels(labels.Merge(d.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
 		d.SetAnnotations(labels.Merge(d.GetAnnotations(), labels.Set{annotationVersion: o.Version}))
 		all = append(all, d)
 	}
-	return all, err
+	return all
 }
 
 // decide says why a definition is left as it is; "" if it has to be applied.

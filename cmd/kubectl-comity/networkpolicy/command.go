@@ -113,10 +113,7 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 		}
 		comments += fmt.Sprintf("#   cluster %s: %s (%s)\n", i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source)
 	}
-	content, err := yaml.Marshal(build(service, from))
-	if err != nil {
-		return fmt.Errorf("encode the NetworkPolicy: %w", err)
-	}
+	content, _ := yaml.Marshal(build(service, from)) // strings and numbers
 	if len(selecting(s.policies[key.Namespace], service.Spec.Selector)) == 0 {
 		env.Warnf("context %q: no NetworkPolicy selects the Pods of Service %s, so they admit every client; with this one, they admit only these clusters", target.Context, key)
 	}

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -122,21 +124,12 @@ type tools struct {
 
 func newTools(options engine.Options) (t tools, err error) {
 	var definition apiextensionsv1.CustomResourceDefinition
-	text, err := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
-	if err == nil {
-		err = yaml.Unmarshal(text, &definition)
-	}
-	if err != nil {
-		return t, err
-	}
-	props, structural, err := engine.Structural(definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
-	if err != nil {
-		return t, err
-	}
+	text, errRead := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
+	errDecode := yaml.Unmarshal(text, &definition)
+	props, structural, errStructural := engine.Structural(definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	t.schema, _, err = validation.NewSchemaValidator(props)
+	utilruntime.Must(cmp.Or(errRead, errDecode, errStructural, err)) // not reached: the definition is embedded
 	t.structural, t.rules = structural, cel.NewValidator(structural, true, callCost)
-	if t.schema, _, err = validation.NewSchemaValidator(props); err != nil {
-		return t, err
-	}
 	if t.engine, err = engine.New(options); err != nil {
 		return t, err
 	}

@@ -65,10 +65,7 @@ func runNew(env *command.Env, parent, name string) error {
 		case entry.IsDir():
 			return os.MkdirAll(into, 0o755) //nolint:gosec // a folder of sources, readable as others
 		}
-		text, err := templates.ReadFile(path)
-		if err != nil {
-			return err
-		}
+		text, _ := templates.ReadFile(path) // it is embedded
 		env.Printf("wrote %s\n", into)
 		return os.WriteFile(into, []byte(values.Replace(string(text))), 0o644) //nolint:gosec // a source file, readable as others
 	})
