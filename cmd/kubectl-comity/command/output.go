@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -69,12 +70,7 @@ func (o *Output) Print(out io.Writer, kind string, v any, people func()) error {
 	}
 	content := map[string]any{}
 	data, err := json.Marshal(v)
-	if err == nil {
-		err = json.Unmarshal(data, &content)
-	}
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", kind, err)
-	}
+	utilruntime.Must(cmp.Or(err, json.Unmarshal(data, &content))) // not reached: v has plain data
 	content["apiVersion"], content["kind"] = APIVersion, kind
 	return o.encode(out, &unstructured.Unstructured{Object: content})
 }
@@ -104,9 +100,7 @@ func (o *Output) PrintObjects(out io.Writer, objects []*unstructured.Unstructure
 // encode writes documents in the format of -o.
 func (o *Output) encode(out io.Writer, documents ...runtime.Object) error {
 	printer, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.Format)
-	if err != nil {
-		return err
-	}
+	utilruntime.Must(err) // not reached: it is one of both
 	for _, document := range documents {
 		if err := printer.PrintObj(document, Whole(out)); err != nil {
 			return err

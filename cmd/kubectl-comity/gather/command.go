@@ -110,9 +110,7 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	found, _ := status.Read(ctx, sites, "", time.Now())
 	diagnosis := diagnose.Sites(ctx, sites, false)
 	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnosis} {
-		var errEncode error
-		files[name], errEncode = yaml.Marshal(value)
-		err = cmp.Or(err, errEncode)
+		files[name], _ = yaml.Marshal(value) // plain data
 	}
 	err = errors.Join(err, write(file, root, now, files), file.Close(), ctx.Err())
 	if err != nil {

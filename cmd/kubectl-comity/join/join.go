@@ -17,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/utils/net"
 
@@ -75,16 +74,20 @@ func NewJoin(env *command.Env, probe Prober) *cobra.Command {
 
 // addFlags registers what join and rotate share.
 func (o *options) addFlags(cmd *cobra.Command) {
-	o.values = perCluster{}
 	flags := cmd.Flags()
 	flags.BoolVar(&o.how.DryRun, "dry-run", false, "Run all checks and print what would be written, and write nothing")
 	flags.StringVar(&o.hub, "hub", "", "Context of the hub in whose API server all members publish")
-	o.values.addFlag(flags, "server", "ID=URL: the API server of a cluster as the others reach it; the hub's id is hub")
-	o.values.addFlag(flags, "ca", "ID=FILE: the PEM bundle that verifies the API server of a cluster")
-	o.values.addFlag(flags, "pod-cidrs", "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it")
-	o.values.addFlag(flags, "service-cidrs", "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it")
-	o.values.addFlag(flags, "accept-cidrs", "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges")
-	o.values.addFlag(flags, "accept-namespaces", "ID=NAME,...: the namespaces, such as team-*, whose exports the others import from a cluster")
+	o.values = perCluster{}
+	for name, usage := range map[string]string{
+		"server":            "ID=URL: the API server of a cluster as the others reach it; the hub's id is hub",
+		"ca":                "ID=FILE: the PEM bundle that verifies the API server of a cluster",
+		"pod-cidrs":         "ID=RANGE,...: the ranges of a cluster's Pods, if they cannot be read from it",
+		"service-cidrs":     "ID=RANGE,...: the ranges of a cluster's Services, if they cannot be read from it",
+		"accept-cidrs":      "ID=RANGE,...: the addresses that the others accept from a cluster instead of its Pod ranges",
+		"accept-namespaces": "ID=NAME,...: the namespaces, such as team-*, whose exports the others import from a cluster",
+	} {
+		o.values[name] = flags.StringToString(name, nil, usage+" (repeatable)")
+	}
 	flags.BoolVar(&o.how.AllowOverlap, "allow-overlap", false, "Join clusters although their ranges overlap; endpoints in the overlap are not imported")
 	flags.BoolVar(&o.skipReachability, "skip-reachability", false, "Do not check from inside the clusters what they reach; the first known address is stored")
 	flags.DurationVar(&o.how.Expiry, "expiry", join.DefaultExpiry, "How long a new credential is valid; the agents renew it in time")
@@ -159,10 +162,6 @@ func NewRotate(env *command.Env, probe Prober) *cobra.Command {
 
 // perCluster is what is given for clusters by id, such as --server a=https://….
 type perCluster map[string]*map[string]string
-
-func (v perCluster) addFlag(flags *pflag.FlagSet, name, usage string) {
-	v[name] = flags.StringToString(name, nil, usage+" (repeatable)")
-}
 
 // apply sets the values on clusters, and on hub, which may be nil.
 func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
