@@ -118,7 +118,9 @@ func New(use, short, long, example string, args cobra.PositionalArgs, run func(c
 
 // Command is New with arguments that are contexts, perhaps after others: at least that many.
 func (e *Env) Command(use, short, long, example string, atLeast int, run func(context.Context, *Env, []string) error) *cobra.Command {
-	cmd := New(use, short, long, example, cobra.MinimumNArgs(atLeast), func(ctx context.Context, args []string) error { return run(ctx, e, args) })
+	cmd := New(use, short, long, example, cobra.MinimumNArgs(atLeast), func(ctx context.Context, args []string) error {
+		return run(ctx, e, args)
+	})
 	cmd.ValidArgsFunction = e.CompleteContexts
 	return cmd
 }

@@ -100,7 +100,7 @@ func (o *Output) PrintObjects(out io.Writer, objects []*unstructured.Unstructure
 // encode writes documents in the format of -o.
 func (o *Output) encode(out io.Writer, documents ...runtime.Object) error {
 	printer, err := genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.Format)
-	utilruntime.Must(err) // not reached: it is one of both
+	utilruntime.Must(err) // not reached: the format is one of these
 	for _, document := range documents {
 		if err := printer.PrintObj(document, Whole(out)); err != nil {
 			return err

@@ -204,7 +204,8 @@ their cluster was restored from a backup. They are withdrawn then. To keep such 
 export, create its ServiceExport again instead.
 
 The context is that of the cluster that exports, or of the hub.`,
-		"  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b", s.parse, &s, func(ctx context.Context, target *command.Target) (proposal, error) {
+		"  kubectl comity confirm lost shop/web --context b\n  kubectl comity confirm lost --all --context b", s.parse, &s,
+		func(ctx context.Context, target *command.Target) (proposal, error) {
 			p := proposal{heading: "These lost exports are withdrawn:", none: "No export is lost."}
 			published, _, err := Published(ctx, target.Client)
 			for _, record := range published {
