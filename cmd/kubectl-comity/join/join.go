@@ -172,7 +172,7 @@ func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
 			if i := slices.IndexFunc(clusters, func(c join.Cluster) bool { return string(c.ID) == id }); i >= 0 {
 				c = &clusters[i]
 			} else if hub == nil || id != string(join.HubID) || flag != "server" && flag != "ca" {
-				return fmt.Errorf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, idsOf(clusters))
+				return fmt.Errorf("--%s %s=%s: no given cluster has the id %s; expected one of: %s", flag, id, text, id, model.Join(idsOf(clusters), ", "))
 			}
 			var err error
 			switch items := strings.Split(text, ","); flag {

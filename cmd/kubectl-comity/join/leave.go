@@ -108,7 +108,7 @@ func (l *leaving) run(ctx context.Context, env *command.Env, contexts []string) 
 		return err
 	}
 	if l.site != nil && l.site.Agent.Mode == model.ExchangeHub && l.hub == "" && len(peers) > 0 {
-		return fmt.Errorf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, idsOf(peers))
+		return fmt.Errorf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, model.Join(idsOf(peers), ", "))
 	}
 	if err := join.CheckMembers(append([]join.Cluster{l.leaver}, peers...)); err != nil {
 		return err
@@ -264,11 +264,7 @@ func (l *leaving) confirm(ctx context.Context, peers []join.Cluster) error {
 		return nil
 	}
 	if l.site != nil {
-		var ids []model.ClusterID
-		for _, peer := range peers {
-			ids = append(ids, peer.ID)
-		}
-		if err := count(l.leaver.ID, l.site.Target, ids...); err != nil {
+		if err := count(l.leaver.ID, l.site.Target, idsOf(peers)...); err != nil {
 			return err
 		}
 	}

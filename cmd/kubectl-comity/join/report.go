@@ -56,7 +56,7 @@ func (r *report) counts() string {
 }
 
 func (r *report) summary(how join.Options, sites []*agent.Site) {
-	ids, after := idsOf(clustersOf(sites)), fmt.Sprintf("%s in %.1f s", r.counts(), time.Since(r.start).Seconds())
+	ids, after := model.Join(idsOf(clustersOf(sites)), ", "), fmt.Sprintf("%s in %.1f s", r.counts(), time.Since(r.start).Seconds())
 	switch {
 	case how.DryRun:
 		r.env.Printf("\nDry run, nothing was written. Without --dry-run: %s.\n", after)
@@ -128,12 +128,11 @@ func checkModes(sites []*agent.Site, hub bool) error {
 	return nil
 }
 
-// idsOf are the ids of clusters, for messages.
-func idsOf(clusters []join.Cluster) string {
-	var ids []string
+// idsOf are the ids of clusters, in order.
+func idsOf(clusters []join.Cluster) (ids []model.ClusterID) {
 	for _, c := range clusters {
-		ids = append(ids, string(c.ID))
+		ids = append(ids, c.ID)
 	}
 	slices.Sort(ids)
-	return strings.Join(ids, ", ")
+	return ids
 }
