@@ -35,9 +35,10 @@ func NewCommand(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
 		Short: "Install what the agent needs in the API server; the chart runs it in Jobs",
-		RunE: func(*cobra.Command, []string) error {
+		Args: func(*cobra.Command, []string) error {
 			return errors.New("choose what to install: crds or policies; see comity install --help")
 		},
+		RunE: func(*cobra.Command, []string) error { return nil }, // Args refuses every call
 	}
 	cmd.AddCommand(newCRDsCommand(version), newPoliciesCommand())
 	return cmd
