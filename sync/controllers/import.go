@@ -54,19 +54,11 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded, b.LocalClusterKnown},
-		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged},
+		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged, b.Prober.Changed()},
 		First:     b.membersRead,
 		List:      i.everything,
 		Subscribe: func(changed func(notify.Change)) func() {
-			cancel := b.Peers.Subscribe(func(c model.MemberChange) { i.memberChanged(c, changed) })
-			if b.Prober == nil {
-				return cancel
-			}
-			end := b.Prober.Subscribe(func(probed types.NamespacedName) { changed(notify.Change{From: notify.Derived, Key: probed}) })
-			return func() {
-				cancel()
-				end()
-			}
+			return b.Peers.Subscribe(func(c model.MemberChange) { i.memberChanged(c, changed) })
 		},
 	}
 	controller, queue := b.controller(mgr, "import", all, notify.NewQueue(b.Workers))
@@ -86,15 +78,13 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 // memberChanged notifies of the imports that may be different after a change of a member.
 func (i *importController) memberChanged(c model.MemberChange, changed func(notify.Change)) {
 	switch c.What {
-	case model.ExportChanged:
+	case model.ExportChanged, model.MemberOther, model.HeartbeatBack: // of one key, or of all
 		changed(fromMember(c))
 	case model.NamespaceChanged:
 		keys, _ := i.keysIn(context.Background(), c.Key.Name) // caches: it does not wait, nor fail
 		for _, in := range keys {
 			changed(notify.Change{From: notify.Origin(c.ID), Key: in})
 		}
-	case model.MemberOther, model.HeartbeatBack:
-		changed(notify.Change{})
 	case model.HeartbeatFirst, model.HeartbeatMissing:
 		i.livenessChanges.Add(1)
 		// The first heartbeat concerns those that are down as far as was known without one.
@@ -113,7 +103,7 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 	}
 	// An import may have left slices or a Service without a ServiceImport.
 	for _, list := range []client.ObjectList{&discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}} {
-		err := eachListed(ctx, i.client, list, func(o client.Object) { keys = append(keys, i.importedObject(ctx, o)...) }, client.HasLabels{model.LabelServiceName})
+		err := notify.EachListed(ctx, i.client, list, func(o client.Object) { keys = append(keys, i.importedObject(ctx, o)...) }, client.HasLabels{model.LabelServiceName})
 		if err != nil {
 			return nil, err
 		}
@@ -148,9 +138,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		return reconcile.Result{}, fmt.Errorf("read the import %s: %w", req, err)
 	}
 	decided := decide.Import(view)
-	if i.Prober != nil {
-		i.Prober.Watch(key, decided.Probe)
-	}
+	i.Prober.Watch(key, decided.Probe)
 	if !decided.Write {
 		i.observations.Import(key, &decided.Finding)
 		return reconcile.Result{RequeueAfter: decided.Again}, nil
@@ -217,9 +205,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			v.Peers[n].Verdict = new(verdicts[v.Peers[n].ID])
 		}
 	}
-	if i.Prober != nil {
-		v.Answers = i.Prober.Answers(key)
-	}
+	v.Answers = i.Prober.Answers(key)
 	v.Own = i.own(ctx, &v)
 	return v, nil
 }

@@ -40,14 +40,8 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{b.PoliciesChanged, &b.passChanged},
 		First:     b.membersRead,
 		List:      p.seed,
-		Subscribe: func(changed func(notify.Change)) func() {
-			// A new member may be what a scope was waiting for.
-			return b.Peers.Subscribe(func(c model.MemberChange) {
-				if c.What == model.MemberOther {
-					changed(notify.Change{})
-				}
-			})
-		},
+		// A new member may be what a scope was waiting for.
+		Subscribe: b.onMembers(func(c model.MemberChange) bool { return c.What == model.MemberOther }),
 	}
 	controller, queue := b.controller(mgr, "publish", all, notify.NewQueue(b.Workers))
 	b.publishQueue = queue
@@ -70,8 +64,8 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 		return nil, err
 	}
 	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
-	_ = eachListed(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
-	_ = eachListed(ctx, p.Exchange.Client, &discoveryv1.EndpointSliceList{}, func(o client.Object) { keys = append(keys, copiedSlice(ctx, o)...) },
+	_ = notify.EachListed(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
+	_ = notify.EachListed(ctx, p.Exchange.Client, &discoveryv1.EndpointSliceList{}, func(o client.Object) { keys = append(keys, copiedSlice(ctx, o)...) },
 		client.HasLabels{model.LabelExportName})
 	p.passed(p.pass.Seed(decide.Exports, keys))
 	return keys, nil
@@ -246,7 +240,7 @@ func (b *base) firstStatement(ctx context.Context) (string, error) {
 		return s.first, nil
 	}
 	var order []string
-	err := eachListed(ctx, b.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) {
+	err := notify.EachListed(ctx, b.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) {
 		if record, is := o.(*exchangev1alpha1.ExportRecord); is && decide.IsEnded(record) {
 			order = append(order, decide.StatementOrder(record))
 		}

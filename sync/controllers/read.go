@@ -16,9 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -223,22 +221,11 @@ func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID
 	}
 	isListing := look(func(o metav1.Object) bool { return slices.Contains(model.Listed(o), cluster) })
 	err = errors.Join(
-		eachListed(ctx, reader, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
-		eachListed(ctx, reader, &mcsv1beta1.ServiceImportList{}, isListing),
-		eachListed(ctx, reader, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
+		notify.EachListed(ctx, reader, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
+		notify.EachListed(ctx, reader, &mcsv1beta1.ServiceImportList{}, isListing),
+		notify.EachListed(ctx, reader, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
 			client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)}))
 	return found, err
-}
-
-// eachListed calls do with each object that reader lists, which is not copied.
-func eachListed(ctx context.Context, reader client.Reader, list client.ObjectList, do func(client.Object), opts ...client.ListOption) error {
-	if err := reader.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
-		return fmt.Errorf("list into %T: %w", list, err)
-	}
-	return apimeta.EachListItem(list, func(o runtime.Object) error {
-		do(o.(client.Object))
-		return nil
-	})
 }
 
 // isGoing reports whether a namespace is being deleted: nothing is written there any more,

@@ -44,13 +44,7 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	changed := &notify.Source{
 		Notifiers: []*notify.Notifier{&b.passComplete, &b.passChanged, b.LocalClusterChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
-		Subscribe: func(changed func(notify.Change)) func() {
-			return b.Peers.Subscribe(func(c model.MemberChange) {
-				if c.ID == b.Self {
-					changed(notify.Change{})
-				}
-			})
-		},
+		Subscribe: b.onMembers(func(c model.MemberChange) bool { return c.ID == b.Self }),
 	}
 	controller, _ := b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers))
 	return controller.
@@ -162,13 +156,9 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{&b.observations.ImportChanged, &b.passChanged},
 		First:     b.membersRead,
 		List:      r.everything,
-		Subscribe: func(changed func(notify.Change)) func() {
-			return b.Peers.Subscribe(func(c model.MemberChange) {
-				if c.What == model.ExportChanged || c.What == model.MemberOther { // no report says whether its reader is alive
-					changed(fromMember(c))
-				}
-			})
-		},
+		Subscribe: b.onMembers(func(c model.MemberChange) bool { // no report says whether its reader is alive
+			return c.What == model.ExportChanged || c.What == model.MemberOther
+		}),
 	}
 	// The states in between of an import that keeps changing are not reported.
 	controller, queue := b.controller(mgr, "import-records", all, notify.NewPatientQueue(b.Workers, 1))
@@ -190,7 +180,7 @@ func (r *importRecordController) inNamespace(_ context.Context, o client.Object)
 func (r *importRecordController) everything(ctx context.Context) ([]types.NamespacedName, error) {
 	keys := r.Peers.Keys()
 	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
-	_ = eachListed(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
+	_ = notify.EachListed(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
 	return keys, nil
 }
 

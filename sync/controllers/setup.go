@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -36,6 +35,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/apply"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/endpointprobe"
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
@@ -73,19 +73,6 @@ type Admitter interface {
 	Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
 	// Forget drops what is remembered of an export that is gone.
 	Forget(key types.NamespacedName)
-}
-
-// Prober probes endpoints for one import. A probe that fails is the second
-// signal, beside a missing heartbeat, that a cluster is lost.
-type Prober interface {
-	// Watch replaces the addresses that are probed for key; none ends it. The
-	// results of a cluster that is still among them stay.
-	Watch(key types.NamespacedName, targets map[model.ClusterID][]netip.AddrPort)
-	// Answers says of the watched clusters of key whether an endpoint answers; nothing of a
-	// cluster that was watched for a short time.
-	Answers(key types.NamespacedName) map[model.ClusterID]bool
-	// Subscribe calls changed when Answers returns something else for a key.
-	Subscribe(changed func(types.NamespacedName)) (cancel func())
 }
 
 // Options configure the controllers; all fields without a default are required.
@@ -126,8 +113,10 @@ type Options struct {
 	LocalClusterKnown   <-chan struct{}
 	// ClusterLabels are the labels of this cluster that tiers see.
 	ClusterLabels map[string]string
-	// Prober probes endpoints of lost clusters; nil never finds one down.
-	Prober Prober
+	// Prober probes endpoints of lost clusters. A probe that fails is the second signal, beside
+	// a missing heartbeat, that a cluster is lost. Default: one that is not started, and never
+	// finds a cluster down.
+	Prober *endpointprobe.Prober
 
 	// ImportDisabled leaves importing to another implementation: exports are
 	// published, and imports resolved and observed, but nothing is written to a
@@ -233,6 +222,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	if len(opts.IdentityLabels) == 0 {
 		opts.IdentityLabels = []string{model.LabelIdentity}
 	}
+	opts.Prober = cmp.Or(opts.Prober, endpointprobe.New(endpointprobe.Options{}))
 	opts.HeartbeatInterval, opts.Retry = cmp.Or(opts.HeartbeatInterval, 10*time.Second), cmp.Or(opts.Retry, 10*time.Second)
 	applier := apply.New(cmp.Or(opts.Writer, mgr.GetClient()), opts.Registry)
 	publishing, hub := applier, opts.Exchange != nil
@@ -265,10 +255,8 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 // memberChanged notifies of the exports of which other clusters may report something else.
 func (b *base) memberChanged(c model.MemberChange) {
 	switch c.What {
-	case model.ReportChanged:
+	case model.ReportChanged, model.MemberOther, model.HeartbeatMissing, model.HeartbeatBack: // of one key, or of all
 		b.reportsChanged.Publish(fromMember(c))
-	case model.MemberOther, model.HeartbeatMissing, model.HeartbeatBack:
-		b.reportsChanged.All()
 	}
 }
 
@@ -287,6 +275,18 @@ func (b *base) membersRead(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// onMembers is a Source.Subscribe for the changes of members that concern a controller: of one
+// key, or of all.
+func (b *base) onMembers(concerns func(model.MemberChange) bool) func(changed func(notify.Change)) (cancel func()) {
+	return func(changed func(notify.Change)) (cancel func()) {
+		return b.Peers.Subscribe(func(c model.MemberChange) {
+			if concerns(c) {
+				changed(fromMember(c))
+			}
+		})
 	}
 }
 

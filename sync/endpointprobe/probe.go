@@ -60,7 +60,7 @@ type Prober struct {
 
 	mu      sync.Mutex
 	watched map[types.NamespacedName]map[model.ClusterID]*state
-	changed notify.Topic[types.NamespacedName]
+	changed notify.Notifier
 }
 
 // state is what is known of the endpoints of one cluster for one import.
@@ -124,11 +124,8 @@ func (p *Prober) Answers(key types.NamespacedName) map[model.ClusterID]bool {
 	return out
 }
 
-// Subscribe calls f after a round that changed Answers for that key. It must not
-// block. The returned function ends the subscription.
-func (p *Prober) Subscribe(f func(types.NamespacedName)) (cancel func()) {
-	return p.changed.Subscribe(f)
-}
+// Changed notifies of each key for which a round changed Answers.
+func (p *Prober) Changed() *notify.Notifier { return &p.changed }
 
 // Start probes until ctx ends, and returns once no connection is being opened. A manager
 // calls it on the leader alone, which changes endpoints.
@@ -213,7 +210,7 @@ func (p *Prober) count(answers map[netip.AddrPort]bool) {
 	}
 	p.mu.Unlock()
 	for key := range flipped {
-		p.changed.Publish(key)
+		p.changed.Key(key)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // down are the clusters of a key that do not answer.
@@ -142,7 +143,7 @@ func TestVerdictsAreDamped(t *testing.T) {
 			var flips []types.NamespacedName
 			known := ""
 			inBubble(t, Options{Dial: n.dial}, func(p *Prober, step func()) {
-				p.Subscribe(func(k types.NamespacedName) { flips = append(flips, k) })
+				p.Changed().Subscribe(func(c notify.Change) { flips = append(flips, c.Key) })
 				p.Watch(key("web"), map[model.ClusterID][]netip.AddrPort{"b": at("10.0.0.1:80", "10.0.0.2:80")})
 				got := ""
 				for _, r := range rounds {

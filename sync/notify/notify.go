@@ -84,17 +84,21 @@ func (n *Notifier) Key(key types.NamespacedName) { n.Publish(Change{Derived, key
 // All notifies all subscribers that any key may be different now.
 func (n *Notifier) All() { n.Publish(Change{}) }
 
-// ListKeys returns the keys of all objects that reader lists into list, an empty
-// list of their kind. It reads them without copying.
-func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) ([]types.NamespacedName, error) {
+// EachListed calls do with each object that reader lists into list, an empty list of their
+// kind. The objects are not copied.
+func EachListed(ctx context.Context, reader client.Reader, list client.ObjectList, do func(client.Object), opts ...client.ListOption) error {
 	if err := reader.List(ctx, list, append(opts, client.UnsafeDisableDeepCopy)...); err != nil {
-		return nil, err
+		return fmt.Errorf("list into %T: %w", list, err)
 	}
-	keys := make([]types.NamespacedName, 0, apimeta.LenList(list))
-	err := apimeta.EachListItem(list, func(object runtime.Object) error {
-		keys = append(keys, client.ObjectKeyFromObject(object.(client.Object)))
+	return apimeta.EachListItem(list, func(object runtime.Object) error {
+		do(object.(client.Object))
 		return nil
 	})
+}
+
+// ListKeys returns the keys of all objects that reader lists into list, as EachListed does.
+func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) (keys []types.NamespacedName, _ error) {
+	err := EachListed(ctx, reader, list, func(object client.Object) { keys = append(keys, client.ObjectKeyFromObject(object)) }, opts...)
 	return keys, err
 }
 
