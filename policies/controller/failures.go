@@ -91,8 +91,7 @@ func (r *reconciler) addFailures(status *v1alpha1.ExportPolicyStatus, policy *v1
 	}
 	message := fmt.Sprintf("failed evaluations: %d; the last for %s (%s): %s", count, last.Object, last.Operation, last.Message)
 	c := condition(v1alpha1.ConditionEvaluated, metav1.ConditionFalse, reason, model.Bound(message, maxMessage))
-	r.stamp(policy, &c)
-	status.Conditions = []metav1.Condition{c}
+	status.Conditions = model.Stamped([]metav1.Condition{c}, policy.Status.Conditions, policy.Generation, r.now())
 	status.Failures = &v1alpha1.Failures{Count: count, LastObject: last.Object, LastOperation: string(last.Operation), LastTime: r.now()}
 }
 

@@ -153,25 +153,13 @@ func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result,
 		status.Conditions = append(status.Conditions, r.inForce(policy, result, seen))
 	}
 	status.Conditions = append(status.Conditions, ready(policy, status.Conditions, isTemporary(result.Err))...)
-	for i := range status.Conditions {
-		if c := &status.Conditions[i]; c.LastTransitionTime.IsZero() { // else it is stored, and stays
-			r.stamp(policy, c)
-		}
-	}
+	status.Conditions = model.Stamped(status.Conditions, policy.Status.Conditions, policy.Generation, r.now())
 	status.Matched, status.Violations = policy.Status.Matched, policy.Status.Violations
 	if seen.findings != nil {
 		found := seen.findings.Of(policy.Name)
 		status.Matched, status.Violations = ptr.To(int32(found.Matched)), &v1alpha1.Violations{Total: int32(found.Violations), Items: found.Items}
 	}
 	return status
-}
-
-// stamp sets what a condition has beside its content. One whose status stays keeps its time.
-func (r *reconciler) stamp(policy *v1alpha1.ExportPolicy, c *metav1.Condition) {
-	c.ObservedGeneration, c.LastTransitionTime = policy.Generation, r.now()
-	if old := meta.FindStatusCondition(policy.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
-		c.LastTransitionTime = old.LastTransitionTime
-	}
 }
 
 // now is the time as the API server stores it, or no comparison with what is stored would be equal.

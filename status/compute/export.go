@@ -66,7 +66,7 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 	}
 	conditions = append(conditions, hold(old, admission(in), in.admissionIsSettled))
 	conditions = append(conditions, availability(in)...)
-	return stamped(conditions, old, in.Export.Generation, now)
+	return model.Stamped(conditions, old, in.Export.Generation, now)
 }
 
 func validity(key types.NamespacedName, service *corev1.Service) metav1.Condition {

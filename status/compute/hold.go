@@ -145,22 +145,6 @@ func equalButForTimes(old, wanted metav1.Condition) bool {
 		localTimes.ReplaceAllString(old.Message, "") == localTimes.ReplaceAllString(wanted.Message, "")
 }
 
-// stamped sets generation and time. A condition taken over as it was keeps both;
-// lastTransitionTime moves only with the status.
-func stamped(conditions, old []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
-	for i := range conditions {
-		c := &conditions[i]
-		if !c.LastTransitionTime.IsZero() {
-			continue
-		}
-		c.ObservedGeneration, c.LastTransitionTime = generation, now
-		if was := meta.FindStatusCondition(old, c.Type); was != nil && was.Status == c.Status {
-			c.LastTransitionTime = was.LastTransitionTime
-		}
-	}
-	return conditions
-}
-
 // Transitions are the conditions wanted that need an event, in their order: those
 // whose status or reason changed, and new ones that are not quiet.
 func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {

@@ -66,7 +66,7 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	} else {
 		status.Conditions = slices.Concat(status.Conditions, sourcesAvailable(in), missingSources(in), frozen(in), takeover(in))
 	}
-	status.Conditions = stamped(status.Conditions, old, in.Import.Generation, now)
+	status.Conditions = model.Stamped(status.Conditions, old, in.Import.Generation, now)
 	return status
 }
 

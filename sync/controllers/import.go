@@ -61,6 +61,10 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 			return b.Peers.Subscribe(func(c model.MemberChange) { i.memberChanged(c, changed) })
 		},
 	}
+	ofNamespace := func(ctx context.Context, o client.Object) []types.NamespacedName { // what waits for it
+		keys, _ := i.keysIn(ctx, o.GetName())
+		return keys
+	}
 	controller, queue := b.controller(mgr, "import", all, notify.NewQueue(b.Workers))
 	b.importQueue = queue
 	return controller.
@@ -70,7 +74,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Watches(&corev1.Service{}, derived(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
-		Watches(&corev1.Namespace{}, mapped(i.inNamespace)).
+		Watches(&corev1.Namespace{}, mapped(ofNamespace)).
 		WithEventFilter(notify.NotInitial).
 		Complete(i)
 }
@@ -109,12 +113,6 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 		}
 	}
 	return keys, nil
-}
-
-// inNamespace lists what waits for a namespace.
-func (i *importController) inNamespace(ctx context.Context, o client.Object) []types.NamespacedName {
-	keys, _ := i.keysIn(ctx, o.GetName())
-	return keys
 }
 
 // keysIn lists what is exported to, or imported into, the namespace; or into all, if that is

@@ -225,38 +225,31 @@ func (c *verdictCache) forget(key types.NamespacedName, but ...string) {
 	}
 }
 
-// StoredImports has what the policies with stage Import decide on now, for a preview of
-// policies. It works on every replica.
-type StoredImports struct {
-	Self model.ClusterID
-	// Reader reads Namespaces and ServiceImports from a cache.
-	Reader client.Reader
-	Peers  Peers
-}
-
-// Inputs are those of every export of the other members, and of what is imported,
-// sorted by namespace, name and source cluster. Nobody may change what is in them.
-func (s StoredImports) Inputs(ctx context.Context) ([]decision.ImportInput, error) {
+// StoredImports are what the policies with stage Import decide on now, for a preview of policies:
+// every export of the other members, and what is imported, sorted by namespace, name and source
+// cluster. Nobody may change what is in them. Reader reads Namespaces and ServiceImports from a
+// cache. It works on every replica.
+func StoredImports(ctx context.Context, self model.ClusterID, reader client.Reader, peers Peers) ([]decision.ImportInput, error) {
 	var list mcsv1beta1.ServiceImportList
-	if err := s.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ServiceImports: %w", err)
 	}
 	imports := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport, len(list.Items))
 	for _, i := range pointers(list.Items) {
 		imports[client.ObjectKeyFromObject(i)] = i
 	}
-	for _, key := range s.Peers.Keys() {
+	for _, key := range peers.Keys() {
 		if _, has := imports[key]; !has {
 			imports[key] = nil
 		}
 	}
 	var out []decision.ImportInput
 	for key, current := range imports {
-		namespace, err := getNamespace(ctx, s.Reader, key.Namespace)
+		namespace, err := getNamespace(ctx, reader, key.Namespace)
 		if err != nil {
 			return nil, err
 		}
-		view := decide.ImportView{Self: s.Self, Peers: decide.PeerViews(s.Peers.Read(key, false)), Local: decide.LocalExport{Key: key, Namespace: namespace}}
+		view := decide.ImportView{Self: self, Peers: decide.PeerViews(peers.Read(key, false)), Local: decide.LocalExport{Key: key, Namespace: namespace}}
 		view.Current.Import = current
 		decide.ReadList(&view)
 		out = append(out, decide.ImportInputs(view)...)

@@ -43,13 +43,18 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		// A new member may be what a scope was waiting for.
 		Subscribe: b.onMembers(func(c model.MemberChange) bool { return c.What == model.MemberOther }),
 	}
+	// The scope or the exchange namespaces of an export may have changed.
+	ofNamespace := func(ctx context.Context, o client.Object) []types.NamespacedName {
+		keys, _ := p.exports(ctx, p.concerned(o)) // a cache: it does not fail
+		return keys
+	}
 	controller, queue := b.controller(mgr, "publish", all, notify.NewQueue(b.Workers))
 	b.publishQueue = queue
 	return controller.
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exported)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
-		Watches(&corev1.Namespace{}, mapped(p.namespaceChanged)).
+		Watches(&corev1.Namespace{}, mapped(ofNamespace)).
 		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf), notify.NotInitial)).
@@ -69,13 +74,6 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 		client.HasLabels{model.LabelExportName})
 	p.passed(p.pass.Seed(decide.Exports, keys))
 	return keys, nil
-}
-
-// namespaceChanged lists the exports whose scope or exchange namespaces may have
-// changed.
-func (p *publishController) namespaceChanged(ctx context.Context, o client.Object) []types.NamespacedName {
-	keys, _ := p.exports(ctx, p.concerned(o)) // a cache: it does not fail
-	return keys
 }
 
 // Reconcile brings the records and slice copies of one export up to date.

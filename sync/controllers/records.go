@@ -160,19 +160,14 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 			return c.What == model.ExportChanged || c.What == model.MemberOther
 		}),
 	}
+	ofNamespace := func(_ context.Context, o client.Object) []types.NamespacedName { return r.peerKeysIn(r.concerned(o)) }
 	// The states in between of an import that keeps changing are not reported.
 	controller, queue := b.controller(mgr, "import-records", all, notify.NewPatientQueue(b.Workers, 1))
 	b.reportQueue = queue
 	return controller.
-		Watches(&corev1.Namespace{}, mapped(r.inNamespace), builder.WithPredicates(notify.NotInitial)).
+		Watches(&corev1.Namespace{}, mapped(ofNamespace), builder.WithPredicates(notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).
 		Complete(r)
-}
-
-// inNamespace lists the keys whose report may be different after a change of a
-// namespace.
-func (r *importRecordController) inNamespace(_ context.Context, o client.Object) []types.NamespacedName {
-	return r.peerKeysIn(r.concerned(o))
 }
 
 // everything lists what the members export, and what was reported of exports that

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -290,6 +291,22 @@ func StatusOf(object metav1.Object, kind schema.GroupVersionKind, status any) *u
 	u.SetUID(object.GetUID())
 	u.SetResourceVersion(object.GetResourceVersion())
 	return u
+}
+
+// Stamped sets the generation and the time of conditions that are to replace the stored ones. One
+// that was taken over as it is stored keeps both; lastTransitionTime moves only with the status.
+func Stamped(conditions, stored []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
+	for i := range conditions {
+		c := &conditions[i]
+		if !c.LastTransitionTime.IsZero() {
+			continue
+		}
+		c.ObservedGeneration, c.LastTransitionTime = generation, now
+		if was := meta.FindStatusCondition(stored, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	return conditions
 }
 
 // reservedDomains are those, with their subdomains, of labels and annotations that are

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -123,11 +122,4 @@ func (m objectMetrics) count(gauge gauge) error {
 		records.WithLabelValues(p.Name, "Refused").Set(float64(p.Status.Exports.Refused))
 	}
 	return errors.Join(errs...)
-}
-
-// setupMetrics serves objectMetrics.
-func (w wiring) setupMetrics(registry prometheus.Registerer, imports func(gauge)) error {
-	return registry.Register(objectMetrics{
-		reader: w.GetClient(), elected: w.Elected(), imports: imports, certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
-	})
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -66,9 +67,6 @@ func (w wiring) wire() error {
 		LostAfter: w.LostAfter, Probe: w.Timing.Probe, StatusInterval: w.Timing.Status,
 		Recorder: w.GetEventRecorder(model.FieldOwner), Registry: metrics.Registry, Log: w.log.WithName("peer"),
 	})
-	if err := w.peers.SetupWithManager(w.Manager); err != nil {
-		return err
-	}
 	exchange, published, err := w.setupExchange()
 	if err != nil {
 		return err
@@ -78,9 +76,6 @@ func (w wiring) wire() error {
 		return err
 	}
 	prober := endpointprobe.New(endpointprobe.Options{Interval: 5 * w.Timing.Probe, Log: w.log.WithName("probe")})
-	if err := w.Add(prober); err != nil {
-		return err
-	}
 	publishNamespaces, err := labels.Parse(w.PublishNamespaces)
 	if err != nil {
 		return fmt.Errorf("--publish-namespaces: %w", err)
@@ -96,20 +91,19 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	if err := w.peers.SetupStatusWithManager(w.Manager, running.Imports()); err != nil {
-		return err
-	}
-	err = status.SetupWithManager(w.Manager, status.Options{
-		Observations: running, Verdicts: evaluation.exports, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
-	})
-	if err != nil {
-		return err
-	}
-	if err := w.setupMetrics(metrics.Registry, running.Count); err != nil {
-		return err
-	}
 	w.setupReady(evaluation)
-	return w.setupAgentInfo(describe(w.Options, w.self, pods, services))
+	return errors.Join(
+		w.Add(prober),
+		w.peers.SetupWithManager(w.Manager),
+		w.peers.SetupStatusWithManager(w.Manager, running.Imports()),
+		status.SetupWithManager(w.Manager, status.Options{
+			Observations: running, Verdicts: evaluation.exports, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
+		}),
+		metrics.Registry.Register(objectMetrics{
+			reader: w.GetClient(), elected: w.Elected(), imports: running.Count, certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
+		}),
+		w.setupAgentInfo(describe(w.Options, w.self, pods, services)),
+	)
 }
 
 // setupReady says when the agent is ready: only if it can respond to admission requests.
@@ -184,14 +178,6 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 	if err != nil {
 		return nil, err
 	}
-	err = policycontroller.SetupWithManager(w.Manager, policycontroller.Options{
-		// The first load is also a change, even if it loads no policy.
-		Engine: policies, Changed: func() { load(); changed.All() },
-		Findings: found, Replicas: enforcing, StatusInterval: w.Timing.Status,
-	})
-	if err != nil {
-		return nil, err
-	}
 	w.setupWebhook(policies, reviewer)
 	imports := &controllers.ImportPolicyCache{
 		Evaluate: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
@@ -199,14 +185,21 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		},
 		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
 	}
-	return &policyEvaluation{engine: policies, loaded: loaded, exports: cache, imports: imports, changed: changed}, nil
+	evaluation := &policyEvaluation{engine: policies, loaded: loaded, exports: cache, imports: imports, changed: changed}
+	return evaluation, policycontroller.SetupWithManager(w.Manager, policycontroller.Options{
+		// The first load is also a change, even if it loads no policy.
+		Engine: policies, Changed: func() { load(); changed.All() },
+		Findings: found, Replicas: enforcing, StatusInterval: w.Timing.Status,
+	})
 }
 
 // setupWebhook serves admission requests.
 func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
 	stored := facts.Stored{Reader: reviewer.Reader}
 	if w.Import {
-		stored.ImportInputs = controllers.StoredImports{Self: w.self.cluster, Reader: w.GetClient(), Peers: w.peers}.Inputs
+		stored.ImportInputs = func(ctx context.Context) ([]decision.ImportInput, error) {
+			return controllers.StoredImports(ctx, w.self.cluster, w.GetClient(), w.peers)
+		}
 	}
 	webhook.Register(w.Manager, webhook.Options{
 		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames, Stopping: w.stopping,
@@ -250,11 +243,8 @@ func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, e
 	if err != nil {
 		return nil, published, err
 	}
-	if err := shared.SetupWithManager(w.Manager); err != nil {
-		return nil, published, err
-	}
-	published = controllers.Published{Records: shared.Client(), Read: shared.Read}
-	return &controllers.Exchange{
+	exchange := &controllers.Exchange{
 		Client: shared.Client(), Live: shared.Client(), Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: shared.Changed(),
-	}, published, nil
+	}
+	return exchange, controllers.Published{Records: shared.Client(), Read: shared.Read}, shared.SetupWithManager(w.Manager)
 }
