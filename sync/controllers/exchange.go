@@ -89,11 +89,6 @@ func (b *base) member() types.NamespacedName {
 	return types.NamespacedName{Namespace: model.ExchangeNamespace(b.Self), Name: string(b.Self)}
 }
 
-// readMember is the MemberRecord in the exchange; nil if there is none.
-func (b *base) readMember(ctx context.Context) (*exchangev1alpha1.MemberRecord, error) {
-	return get[exchangev1alpha1.MemberRecord](ctx, b.Exchange.Client, b.member())
-}
-
 // duplicate says that another cluster publishes in this cluster's exchange
 // namespaces, or may do so, or that this cluster has another one's id; "" if neither is
 // so. In a hub two clusters with one id have one place, and what is there was made by
@@ -115,7 +110,7 @@ func (b *base) duplicate(ctx context.Context) (string, error) {
 // cluster's id into the hub, or that nobody did and the id is another cluster's; "" if
 // neither is so.
 func (b *base) duplicateRecord(ctx context.Context) (string, error) {
-	record, err := b.readMember(ctx)
+	record, err := get[exchangev1alpha1.MemberRecord](ctx, b.Exchange.Client, b.member())
 	switch {
 	case err != nil:
 		return "", err

@@ -61,7 +61,7 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	if !m.pass.IsComplete() || m.problem(ctx, req.Namespace) != "" {
 		return reconcile.Result{}, nil
 	}
-	record, err := m.readMember(ctx)
+	record, err := get[exchangev1alpha1.MemberRecord](ctx, m.Exchange.Client, m.member())
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -186,7 +187,8 @@ func (s *Set) restored(c *remote.Connection, found error) {
 	if !s.leads.Load() {
 		return
 	}
-	s.event(peer, transition{true, ReasonStoreRestored, fmt.Sprintf("cluster %s: %v; everything that it shares is read again; remedy: what was exported there since the backup must be exported again", peer.Name, found)})
+	s.event(peer, metav1.Condition{Status: metav1.ConditionFalse, Reason: ReasonStoreRestored, Message: fmt.Sprintf(
+		"cluster %s: %v; everything that it shares is read again; remedy: what was exported there since the backup must be exported again", peer.Name, found)})
 }
 
 // retire stops a connection that is not used any more.

@@ -99,10 +99,7 @@ func (c claim) equal(other claim) bool {
 }
 
 func (c claim) confirmMissingBefore() time.Time {
-	if c.peer.Spec.ConfirmMissingBefore == nil {
-		return time.Time{}
-	}
-	return c.peer.Spec.ConfirmMissingBefore.Time
+	return ptr.Deref(c.peer.Spec.ConfirmMissingBefore, metav1.Time{}).Time
 }
 
 // tokenExpires is when the token in the Secret expires; nil if that is not known.

@@ -155,7 +155,14 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 			}
 		}
 	}
-	changed.Insert(s.drop(present)...)
+	for id, m := range s.members {
+		if !present.Has(id) {
+			s.opts.Log.Info("no peer any more", "peer", id)
+			s.disconnect(m)
+			delete(s.members, id)
+			changed.Insert(id)
+		}
+	}
 	slices.Sort(next.removed)
 	before := s.view.Load()
 	changed = changed.Union(sets.New(before.removed...).SymmetricDifference(sets.New(next.removed...)))
@@ -201,20 +208,6 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 		}
 	}
 	return !known || !c.equal(before)
-}
-
-// drop makes what has no Peer no member any more, and returns these clusters. It needs mu.
-func (s *Set) drop(present sets.Set[model.ClusterID]) (gone []model.ClusterID) {
-	for id, m := range s.members {
-		if present.Has(id) {
-			continue
-		}
-		s.opts.Log.Info("no peer any more", "peer", id)
-		s.disconnect(m)
-		delete(s.members, id)
-		gone = append(gone, id)
-	}
-	return gone
 }
 
 // disconnect ends the connections of m.

@@ -235,18 +235,13 @@ func isNew(before *exchangev1alpha1.PeerStatus, c *metav1.Condition) bool {
 	return was == nil || was.Status != c.Status || was.Reason != c.Reason
 }
 
-// transition is the event of a change of status.
-type transition struct {
-	warning         bool
-	reason, message string
-}
-
-// transitions are the events for what changed between two statuses: one for each problem
-// that is new, and one if the peer is connected again.
-func transitions(before, after *exchangev1alpha1.PeerStatus) (out []transition) {
-	add := func(t transition) {
-		if !slices.ContainsFunc(out, func(other transition) bool { return other.reason == t.reason }) {
-			out = append(out, t)
+// transitions are the conditions that need an event for what changed between two statuses: one
+// for each problem that is new, with its reason, and one if the peer is connected again.
+func transitions(before, after *exchangev1alpha1.PeerStatus) (out []metav1.Condition) {
+	add := func(c metav1.Condition, reason string) {
+		c.Reason = reason
+		if !slices.ContainsFunc(out, func(other metav1.Condition) bool { return other.Reason == reason }) {
+			out = append(out, c)
 		}
 	}
 	for _, c := range after.Conditions {
@@ -254,16 +249,15 @@ func transitions(before, after *exchangev1alpha1.PeerStatus) (out []transition) 
 		switch {
 		case c.Type == exchangev1alpha1.PeerComplete:
 			if before.Exports.Missing == 0 && after.Exports.Missing > 0 {
-				add(transition{true, model.ReasonMissing, c.Message})
+				add(c, model.ReasonMissing)
 			}
 			if before.Exports.Waiting == 0 && after.Exports.Waiting > 0 {
-				add(transition{true, model.ReasonTakeoverHeld, c.Message})
+				add(c, model.ReasonTakeoverHeld)
 			}
 		case !isNew(before, &c):
-		case c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved:
-			add(transition{true, c.Reason, c.Message})
-		case c.Type == exchangev1alpha1.PeerConnected && c.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
-			add(transition{false, c.Reason, c.Message})
+		case c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved,
+			c.Type == exchangev1alpha1.PeerConnected && c.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
+			add(c, c.Reason)
 		}
 	}
 	return out
@@ -317,8 +311,8 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 		if err != nil || !written {
 			return reconcile.Result{}, err
 		}
-		for _, t := range transitions(&peer.Status, &wanted) {
-			w.set.event(&peer, t)
+		for _, c := range transitions(&peer.Status, &wanted) {
+			w.set.event(&peer, c)
 		}
 	}
 	if meta.IsStatusConditionTrue(wanted.Conditions, exchangev1alpha1.PeerRemoved) {
@@ -362,14 +356,15 @@ func (w *statusWriter) write(ctx context.Context, peer *exchangev1alpha1.Peer, s
 	return true, nil
 }
 
-// event writes an event about a Peer; the API allows 1,024 bytes of message.
-func (s *Set) event(peer *exchangev1alpha1.Peer, t transition) {
-	kind, log := corev1.EventTypeNormal, s.opts.Log.WithValues("peer", peer.Name, "reason", t.reason)
-	if t.warning {
+// event writes an event about a condition of a Peer, a warning if that is False; the API allows
+// 1,024 bytes of message.
+func (s *Set) event(peer *exchangev1alpha1.Peer, c metav1.Condition) {
+	kind, log := corev1.EventTypeNormal, s.opts.Log.WithValues("peer", peer.Name, "reason", c.Reason)
+	if c.Status == metav1.ConditionFalse {
 		kind = corev1.EventTypeWarning
-		log.Error(errors.New(t.message), "the status of a peer changed")
+		log.Error(errors.New(c.Message), "the status of a peer changed")
 	} else {
-		log.Info("the status of a peer changed", "message", t.message)
+		log.Info("the status of a peer changed", "message", c.Message)
 	}
-	s.opts.Recorder.Eventf(peer, nil, kind, t.reason, "Read", "%s", model.Bound(t.message, model.MaxEventNote))
+	s.opts.Recorder.Eventf(peer, nil, kind, c.Reason, "Read", "%s", model.Bound(c.Message, model.MaxEventNote))
 }

@@ -99,7 +99,7 @@ func TestTheStatusOfAPeer(t *testing.T) {
 			}
 			var events []string
 			for _, e := range transitions(&p.Status, &got) {
-				events = append(events, map[bool]string{true: "Warning ", false: "Normal "}[e.warning]+e.reason)
+				events = append(events, map[bool]string{true: "Warning ", false: "Normal "}[e.Status == metav1.ConditionFalse]+e.Reason)
 			}
 			if diff := cmp.Diff(c.events, strings.Join(events, ", ")); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)

@@ -103,7 +103,15 @@ func peersRead(peers knownPeers, clk clock.PassiveClock, within time.Duration) f
 		var err error
 		select {
 		case <-peers.Listed():
-			err = notRead(peers.Members())
+			var missing []string
+			for _, member := range peers.Members() {
+				if !member.Synced {
+					missing = append(missing, string(member.ID))
+				}
+			}
+			if len(missing) > 0 {
+				err = fmt.Errorf("peers are not read yet: %s", strings.Join(missing, ", "))
+			}
 		default:
 			err = errors.New("the Peers are not read yet")
 		}
@@ -113,21 +121,6 @@ func peersRead(peers knownPeers, clk clock.PassiveClock, within time.Duration) f
 		done.Store(true)
 		return nil
 	}
-}
-
-// notRead names the members that were not read since the process started; nil if
-// all were.
-func notRead(members []model.Member) error {
-	var missing []string
-	for _, member := range members {
-		if !member.Synced {
-			missing = append(missing, string(member.ID))
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return fmt.Errorf("peers are not read yet: %s", strings.Join(missing, ", "))
 }
 
 // required returns the resources that a ready agent needs. An outdated definition lacks
