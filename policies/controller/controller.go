@@ -83,12 +83,7 @@ type Options struct {
 // The agent needs: get, list and watch on exportpolicies, patch on
 // exportpolicies/status, create and patch on events (events.k8s.io).
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	if o.Elected == nil {
-		o.Elected = mgr.Elected()
-	}
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Elected, o.Clock = cmp.Or(o.Elected, mgr.Elected()), cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	r := &reconciler{
 		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, reported: map[string]int64{}, written: map[string]time.Time{},
 	}

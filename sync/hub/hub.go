@@ -1,6 +1,12 @@
 // Copyright The Comity Authors
 // SPDX-License-Identifier: Apache-2.0
 
+// Package hub lets all members publish in the API server of a hub, instead of each in its own.
+//
+// It takes the file of a kubeconfig and the peers; it gives a client, a cache of this
+// member's own namespaces in the hub, and why one of them cannot be used. It needs no
+// permission beyond those namespaces, and reads each by its name. While the hub does not
+// respond, what was read stays. It uses a new token from the file, and renews it.
 package hub
 
 import (
@@ -92,10 +98,7 @@ type Hub struct {
 func New(opts Options) (*Hub, error) {
 	link := newLink(opts.Kubeconfig, opts.Self)
 	mapper := newMapper()
-	httpClient := &http.Client{Transport: link}
-	if opts.Wrap != nil {
-		httpClient.Transport = opts.Wrap(httpClient.Transport)
-	}
+	httpClient := &http.Client{Transport: transport.Wrappers(opts.Wrap)(link)}
 	h := &Hub{
 		opts: opts, link: link, wake: notify.NewWake(), now: time.Now, known: map[string]namespaceState{},
 		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
@@ -226,12 +229,11 @@ func (h *Hub) Start(ctx context.Context) error {
 	defer h.caches.running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	unsubscribe := h.opts.Peers.Subscribe(func(c model.MemberChange) {
+	defer h.opts.Peers.Subscribe(func(c model.MemberChange) {
 		if c.What == model.MemberOther {
 			h.wake.Up()
 		}
-	})
-	defer unsubscribe()
+	})()
 	if !notify.AwaitClosed(ctx, h.opts.Peers.Listed()) {
 		return nil
 	}
