@@ -17,7 +17,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -170,12 +169,19 @@ func get[T any, P interface {
 	client.Object
 }](ctx context.Context, c client.Reader, key types.NamespacedName) (P, error) {
 	object := P(new(T))
-	if err := c.Get(ctx, key, object); apierrors.IsNotFound(err) {
+	if err := c.Get(ctx, key, object); isAbsent(err) {
 		return nil, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("read %s %s: %w", reflect.TypeFor[T]().Name(), key, err)
+		return nil, fmt.Errorf("%s %s cannot be read: %w", reflect.TypeFor[T]().Name(), key, err)
 	}
 	return object, nil
+}
+
+// isAbsent reports whether an error says that an object does not exist. A 404 about a kind that is
+// not served names no object.
+func isAbsent(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
 func getNamespace(ctx context.Context, c client.Reader, name string) (*corev1.Namespace, error) {
@@ -263,12 +269,12 @@ func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.
 	bounded, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
 	live := decide.Live{Read: true}
-	export, err := r.get(bounded, schema.FromAPIVersionAndKind(mcsv1beta1.GroupVersion.String(), mcsv1beta1.ServiceExportKindName), local.Key)
+	export, err := get[mcsv1beta1.ServiceExport](bounded, r.reader, local.Key)
 	if err == nil && export != nil && export.DeletionTimestamp == nil {
 		live.Export = export.UID
 		if local.Export != nil && local.Service == nil {
-			var service *metav1.PartialObjectMetadata
-			service, err = r.get(bounded, schema.GroupVersionKind{Version: "v1", Kind: "Service"}, local.Key)
+			var service *corev1.Service
+			service, err = get[corev1.Service](bounded, r.reader, local.Key)
 			live.HasService = service != nil && service.DeletionTimestamp == nil
 		}
 	} else if err == nil {
@@ -283,14 +289,13 @@ func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.
 
 // readAbsence reads, after a ServiceExport was not found, whether there could be one.
 func (r *liveReader) readAbsence(ctx context.Context, live *decide.Live) error {
-	definition, err := r.get(ctx, schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
-		types.NamespacedName{Name: exportDefinitionName})
-	switch {
-	case err != nil:
-		return err
-	case definition == nil:
+	definition := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}}
+	switch err := r.reader.Get(ctx, types.NamespacedName{Name: exportDefinitionName}, definition); {
+	case isAbsent(err):
 		live.Undefined = fmt.Sprintf("CustomResourceDefinition %s does not exist; apply that of the MCS API again", exportDefinitionName)
 		return nil
+	case err != nil:
+		return fmt.Errorf("CustomResourceDefinition %s cannot be read: %w", exportDefinitionName, err)
 	case definition.DeletionTimestamp != nil:
 		live.Undefined = fmt.Sprintf("CustomResourceDefinition %s is being deleted; apply that of the MCS API again when it is gone", exportDefinitionName)
 		return nil
@@ -304,27 +309,6 @@ func (r *liveReader) readAbsence(ctx context.Context, live *decide.Live) error {
 	}
 	live.Version = list.ResourceVersion
 	return nil
-}
-
-// get is the metadata of an object; nil if it does not exist.
-func (r *liveReader) get(ctx context.Context, kind schema.GroupVersionKind, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(kind)
-	err := r.reader.Get(ctx, key, object)
-	if err == nil {
-		return object, nil
-	}
-	if apierrors.IsNotFound(err) && !isUnserved(err) {
-		return nil, nil
-	}
-	return nil, fmt.Errorf("%s %s cannot be read: %w", kind.Kind, key, err)
-}
-
-// isUnserved reports whether a 404 is about a kind that is not served. That about an
-// object names it.
-func isUnserved(err error) bool {
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
 }
 
 func (r *liveReader) known() string {
