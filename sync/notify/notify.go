@@ -36,16 +36,15 @@ import (
 // has no subscriber and is ready for use. All methods may be called from any goroutine.
 type Topic[T any] struct {
 	mu          sync.RWMutex
-	next        int
-	subscribers map[int]func(T)
+	subscribers sets.Set[*func(T)]
 }
 
 // Publish calls every subscriber with value.
 func (t *Topic[T]) Publish(value T) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for _, subscriber := range t.subscribers {
-		subscriber(value)
+	for subscriber := range t.subscribers {
+		(*subscriber)(value)
 	}
 }
 
@@ -55,15 +54,13 @@ func (t *Topic[T]) Subscribe(subscriber func(T)) (cancel func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.subscribers == nil {
-		t.subscribers = map[int]func(T){}
+		t.subscribers = sets.Set[*func(T)]{}
 	}
-	id := t.next
-	t.next++
-	t.subscribers[id] = subscriber
+	t.subscribers.Insert(&subscriber)
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		delete(t.subscribers, id)
+		t.subscribers.Delete(&subscriber)
 	}
 }
 
@@ -199,12 +196,8 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 			if err != nil && ctx.Err() == nil {
 				ctrl.LoggerFrom(ctx).Error(err, "list the keys to reconcile")
 			}
-			added := sets.Set[types.NamespacedName]{}
-			for _, key := range keys {
-				if !added.Has(key) { // else a worker may be done with it already
-					fair.AddFrom(Listed, reconcile.Request{NamespacedName: key})
-				}
-				added.Insert(key)
+			for key := range sets.New(keys...) { // once each: a worker may be done with the first already
+				fair.AddFrom(Listed, reconcile.Request{NamespacedName: key})
 			}
 			if first {
 				fair.order.firstListed()
