@@ -249,10 +249,7 @@ func reported(destinations []model.Report, deciders string) metav1.Condition {
 	case deciders != "":
 		reason = condition.ReasonDecidersDiffer
 	}
-	parts := make([]part, len(groups), len(groups)+1)
-	for i, g := range groups {
-		parts[i] = g.part()
-	}
+	parts := model.Map(groups, group.part)
 	if deciders != "" {
 		parts = append(parts, part{deciders, 0})
 	}
@@ -330,10 +327,7 @@ func (g group) rank() int {
 
 // part is "NamespaceMissing in c since 2026-11-21T10:02:11Z: namespace ...".
 func (g group) part() part {
-	clusters := make([]model.ClusterID, len(g.members))
-	for i, d := range g.members {
-		clusters[i] = d.Cluster
-	}
+	clusters := model.Map(g.members, func(d model.Report) model.ClusterID { return d.Cluster })
 	list := decision.Some(clusters, maxNamed)
 	if g.reason == model.ReasonPending && !g.imported {
 		return part{"not reported yet by " + list, len(clusters)}

@@ -185,10 +185,7 @@ func Covers(old, wanted mcsv1beta1.ServiceImportStatus) bool {
 // sorted lists the clusters in order: the list is a map to the API server,
 // which need not keep the order in which it was applied.
 func sorted(entries []mcsv1beta1.ClusterStatus) []string {
-	ids := make([]string, len(entries))
-	for i, entry := range entries {
-		ids[i] = entry.Cluster
-	}
+	ids := model.Map(entries, func(entry mcsv1beta1.ClusterStatus) string { return entry.Cluster })
 	slices.Sort(ids)
 	return ids
 }

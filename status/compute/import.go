@@ -365,10 +365,7 @@ func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
 	text := fmt.Sprintf("the export of cluster %s (created %s) is older than the one of cluster %s (created %s), and does not decide until an administrator confirms it: %s",
 		t.By.Cluster, moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), plain(t.Confirm(key)))
 	if others := held[1:]; len(others) > 0 {
-		ids := make([]string, len(others))
-		for i, other := range others {
-			ids[i] = plain(other.By.ID())
-		}
+		ids := model.Map(others, func(other model.Takeover) string { return plain(other.By.ID()) })
 		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(decision.Some(ids, maxOthers), maxOthersText))
 	}
 	return text + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))

@@ -70,10 +70,8 @@ func NoConflicts(message string) metav1.Condition {
 // Conflict says in which respects the constituent exports disagree. The reason has
 // those of all conflicts, joined by commas without spaces.
 func Conflict(found []model.Conflict) metav1.Condition {
-	reasons, messages := make([]string, len(found)), make([]string, len(found))
-	for i, c := range found {
-		reasons[i], messages[i] = string(c.Reason), c.Message
-	}
+	reasons := model.Map(found, func(c model.Conflict) string { return string(c.Reason) })
+	messages := model.Map(found, func(c model.Conflict) string { return c.Message })
 	c := build(kindExport, TypeConflict, strings.Join(reasons, ","), strings.Join(messages, " "))
 	c.Status = metav1.ConditionTrue // joined reasons are in no table
 	return c

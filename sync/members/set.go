@@ -150,12 +150,7 @@ func (s *Set) OwnIDClaim() types.UID { return s.view.Load().ownID }
 // credential was revoked, or that cannot be reached, stays Synced: it becomes Lost, and
 // what was read last counts.
 func (s *Set) Members() []model.Member {
-	view := s.view.Load().members
-	out := make([]model.Member, len(view))
-	for i := range view {
-		out[i] = view[i].member()
-	}
-	return out
+	return model.Map(s.view.Load().members, func(m snapshot) model.Member { return m.member() })
 }
 
 func (m *snapshot) member() model.Member {
@@ -261,12 +256,7 @@ func (s *Set) Reports(key types.NamespacedName) []model.Report {
 
 // Namespace says of every member whether it has a namespace called name.
 func (s *Set) Namespace(name string) []model.MemberNamespace {
-	view := s.view.Load().members
-	out := make([]model.MemberNamespace, len(view))
-	for i := range view {
-		out[i] = view[i].namespace(name)
-	}
-	return out
+	return model.Map(s.view.Load().members, func(m snapshot) model.MemberNamespace { return m.namespace(name) })
 }
 
 func (m *snapshot) namespace(name string) model.MemberNamespace {

@@ -51,16 +51,21 @@ func OneLine(text string, bytes int) string {
 
 // Join joins items, such as ids of clusters or IP families.
 func Join[T ~string](items []T, separator string) string {
-	texts := make([]string, len(items))
-	for i, item := range items {
-		texts[i] = string(item)
-	}
-	return strings.Join(texts, separator)
+	return strings.Join(Map(items, func(item T) string { return string(item) }), separator)
 }
 
 // Without is list without the items that out reports. The list itself stays as it is.
 func Without[T any](list []T, out func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), out)
+}
+
+// Map is what each of a list becomes by to, in their order.
+func Map[T, R any](list []T, to func(T) R) []R {
+	out := make([]R, 0, len(list))
+	for _, item := range list {
+		out = append(out, to(item))
+	}
+	return out
 }
 
 // Find is the first item of list that is reported; false if none is.
