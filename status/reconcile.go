@@ -228,10 +228,6 @@ func without(status mcsv1beta1.ServiceImportStatus, fields []string) mcsv1beta1.
 	if !about(".clusters") {
 		rest.Clusters = status.Clusters
 	}
-	for _, c := range status.Conditions {
-		if !about(fmt.Sprintf(".conditions[type=%q]", c.Type)) {
-			rest.Conditions = append(rest.Conditions, c)
-		}
-	}
+	rest.Conditions = model.Without(status.Conditions, func(c metav1.Condition) bool { return about(fmt.Sprintf(".conditions[type=%q]", c.Type)) })
 	return rest
 }

@@ -234,12 +234,8 @@ func availability(in ExportInput) []metav1.Condition {
 
 // reported puts the reports of all destinations together.
 func reported(destinations []model.Report, deciders string) metav1.Condition {
-	var imported []model.ClusterID
-	for _, d := range destinations {
-		if d.Imported {
-			imported = append(imported, d.Cluster)
-		}
-	}
+	importing := model.Without(destinations, func(d model.Report) bool { return !d.Imported })
+	imported := model.Map(importing, func(d model.Report) model.ClusterID { return d.Cluster })
 	slices.Sort(imported)
 	groups := grouped(destinations)
 	reason := model.ReasonImported

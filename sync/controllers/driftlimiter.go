@@ -93,10 +93,7 @@ func (l *driftLimiter) wait(owner types.NamespacedName, desired plan.Object) tim
 func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, applied []plan.Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	done := sets.New[driftObject]()
-	for _, o := range applied {
-		done.Insert(objectOf(o))
-	}
+	done := sets.New(model.Map(applied, objectOf)...)
 	for _, a := range actions {
 		switch object := objectOf(a.Object); {
 		case a.Verb == plan.Delete:
