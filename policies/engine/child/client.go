@@ -48,7 +48,7 @@ type loaded struct {
 func New(o engine.Options) *Client {
 	apart := o
 	apart.Apart = true
-	c := &Client{main: newWorker(o), spare: newWorker(apart)}
+	c := &Client{main: newWorker(o), spare: newWorker(apart), offenders: newOffenders()}
 	c.current.Store(&loaded{Loaded: Loaded{Imports: true}})
 	c.Front = engine.Front{Records: engine.NewRecords(o.Registerer), Writer: engine.NewWriter(), Decide: c.decide}
 	return c
@@ -218,14 +218,8 @@ type change struct {
 	Stages
 }
 
-// Check gives the error that Load would give for a policy that is added to the policies in use,
-// or replaces the one of its name.
-func (c *Client) Check(policy engine.Policy) error {
-	_, err := c.Change(context.Background(), policy)
-	return err
-}
-
-// Change is what storing a policy would do. The error is that of Check.
+// Change is what storing a policy would do. The error is the one that Load would give for a policy
+// that is added to the policies in use, or replaces the one of its name.
 func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -6,67 +6,48 @@ package child
 import (
 	"crypto/sha256"
 	"fmt"
-	"sync"
+
+	"k8s.io/utils/lru"
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// remembered is how many policies that ended processes, and inputs for which each did, are
-// remembered.
+// remembered is how many policies that ended processes, and inputs for which one did, are
+// remembered: those that were asked for last.
 const remembered = 1024
 
 // offenders are the policies that ended processes, by digest.
 type offenders struct {
-	mu  sync.Mutex
-	all map[string]offender
+	// quarantined has why a policy fails whatever the input is, namespaces where it ended a process
+	// first, and inputs why it fails for one.
+	quarantined, namespaces, inputs *lru.Cache
 }
 
-// offender is why a policy fails, by the input; and whatever the input is, once it is in quarantine.
-type offender struct {
-	inputs     map[input]string
-	quarantine string
-}
+// input has the digests of a policy and of a Subject.
+type input struct{ policy, subject string }
 
-// input has the digest of a Subject.
-type input struct{ namespace, digest string }
-
-// note changes what is known of a policy.
-func (o *offenders) note(digest string, change func(*offender)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	one, known := o.all[digest]
-	if !known && (o.all == nil || len(o.all) == remembered) {
-		o.all = map[string]offender{}
-	}
-	if one.inputs == nil || len(one.inputs) == remembered {
-		one.inputs = map[input]string{}
-	}
-	change(&one)
-	o.all[digest] = one
+func newOffenders() offenders {
+	return offenders{lru.New(remembered), lru.New(remembered), lru.New(remembered)}
 }
 
 // refuse has a policy refused until its digest changes.
-func (o *offenders) refuse(digest, why string) {
-	o.note(digest, func(one *offender) { one.quarantine = why })
-}
+func (o offenders) refuse(digest, why string) { o.quarantined.Add(digest, why) }
 
-// blame notes that a policy ended a process. It reports whether it is in quarantine now.
-func (o *offenders) blame(digest string, on *engine.Subject, why string) (quarantined bool) {
-	o.note(digest, func(one *offender) {
-		one.inputs[keyOf(on)] = why
-		for other := range one.inputs {
-			if other.namespace != on.Namespace {
-				one.quarantine = why
-			}
-		}
-		quarantined = one.quarantine != ""
-	})
-	return quarantined
+// blame notes that a policy ended a process: for inputs of two namespaces, it is in quarantine. It
+// reports whether it is there now.
+func (o offenders) blame(digest string, on *engine.Subject, why string) (quarantined bool) {
+	o.inputs.Add(input{digest, digestOf(on)}, why)
+	if first := known(o.namespaces, digest); first == "" {
+		o.namespaces.Add(digest, on.Namespace)
+	} else if first != on.Namespace {
+		o.refuse(digest, why)
+	}
+	return o.refused(digest) != ""
 }
 
 // tooCostly has a policy refused if compiling it ended a process. It reports whether one did.
-func (o *offenders) tooCostly(err error, digests map[string]string) bool {
+func (o offenders) tooCostly(err error, digests map[string]string) bool {
 	died := asDeath(err)
 	if died == nil || digests[died.of] == "" || o.refused(digests[died.of]) != "" {
 		return false
@@ -77,42 +58,49 @@ func (o *offenders) tooCostly(err error, digests map[string]string) bool {
 }
 
 // refused is why a policy is not to be used; empty if it is.
-func (o *offenders) refused(digest string) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.all[digest].quarantine
-}
+func (o offenders) refused(digest string) string { return known(o.quarantined, digest) }
 
 // suspicion is why a policy fails that is not evaluated apart.
 const suspicion = v1alpha1.ReasonResourceExhausted + ": it ended a process before, and there is no time to evaluate it apart"
 
 // suspects are the policies that ended a process for any input, by name.
-func (o *offenders) suspects(now *loaded) map[string]string {
-	return o.named(now, func(offender) string { return suspicion })
+func (o offenders) suspects(now *loaded) map[string]string {
+	return o.named(now, func(digest string) string {
+		if known(o.namespaces, digest) == "" && o.refused(digest) == "" {
+			return ""
+		}
+		return suspicion
+	})
 }
 
 // fail are the policies that ended a process for this input, and why, by name.
-func (o *offenders) fail(now *loaded, on *engine.Subject) map[string]string {
-	key := keyOf(on)
-	return o.named(now, func(one offender) string { return one.inputs[key] })
+func (o offenders) fail(now *loaded, on *engine.Subject) map[string]string {
+	subject := digestOf(on)
+	return o.named(now, func(digest string) string { return known(o.inputs, input{digest, subject}) })
 }
 
-func (o *offenders) named(now *loaded, why func(offender) string) map[string]string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.all) == 0 {
+// named are the policies that have a reason, by name; nil if no policy ended a process.
+func (o offenders) named(now *loaded, why func(digest string) string) map[string]string {
+	if o.namespaces.Len()+o.quarantined.Len() == 0 {
 		return nil
 	}
 	all := map[string]string{}
 	for name, digest := range now.digests {
-		if one, known := o.all[digest]; known && why(one) != "" {
-			all[name] = why(one)
+		if text := why(digest); text != "" {
+			all[name] = text
 		}
 	}
 	return all
 }
 
-func keyOf(on *engine.Subject) input {
+// known is the text of a key; empty if there is none.
+func known(texts *lru.Cache, key any) string {
+	text, _ := texts.Get(key)
+	s, _ := text.(string)
+	return s
+}
+
+func digestOf(on *engine.Subject) string {
 	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Ends, string(on.Text)))
-	return input{on.Namespace, string(sum[:])}
+	return string(sum[:])
 }
