@@ -4,7 +4,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,16 +12,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
-
-// Capabilities are what a policy may call, as the JSON that `opa check
-// --capabilities` and `opa eval --capabilities` read. It ends in a newline.
-func Capabilities() ([]byte, error) {
-	text, err := json.MarshalIndent(capabilities(), "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("write the capabilities as JSON: %w", err)
-	}
-	return append(text, '\n'), nil
-}
 
 // Surroundings are what a policy finds when it is tested: other modules, by file, and in data,
 // beside rules, its parameters. The compiler compiles as the engine does, except that print works and

@@ -61,7 +61,7 @@ func (e *Engine) readModule(v *version) error {
 	if v.sets, err = answerSets(module); err != nil {
 		return err
 	}
-	if err := checkMistakes(module); err != nil {
+	if err := checkNames(module); err != nil {
 		return err
 	}
 	modules := map[string]*ast.Module{v.file(): module}

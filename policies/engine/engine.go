@@ -101,7 +101,7 @@ func New(opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sum(opts.Library), schemas: map[v1alpha1.Stage]*ast.SchemaSet{},
-		capabilities: capabilities(), withAsked: capabilities(), opts: opts, terms: lru.New(maxTerms),
+		capabilities: Capabilities(), withAsked: Capabilities(), opts: opts, terms: lru.New(maxTerms),
 	}
 	e.withAsked.Builtins = append(e.withAsked.Builtins, asked)
 	e.current.Store(&snapshot{})

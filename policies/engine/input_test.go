@@ -195,7 +195,7 @@ func TestTheInputIsThatOfItsSchema(t *testing.T) {
 // Every builtin that a policy may not call has a reason, and something in its place.
 func TestEveryRemovedBuiltinSaysWhy(t *testing.T) {
 	left := map[string]bool{}
-	for _, b := range capabilities().Builtins {
+	for _, b := range Capabilities().Builtins {
 		left[b.Name] = true
 	}
 	for _, b := range ast.CapabilitiesForThisVersion().Builtins {

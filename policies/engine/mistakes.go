@@ -13,9 +13,9 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 )
 
-// checkMistakes refuses what compiles, and cannot be meant: a rule with the name of a builtin or
-// of an import, which hides it, and sprintf with more or fewer values than its format has verbs.
-func checkMistakes(module *ast.Module) error {
+// checkNames refuses a rule with the name of a builtin or of an import, which it hides: it compiles,
+// and cannot be meant.
+func checkNames(module *ast.Module) error {
 	hidden := map[string]string{}
 	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
 		hidden[b.Name] = "the builtin"
@@ -30,19 +30,6 @@ func checkMistakes(module *ast.Module) error {
 			errs = append(errs, fmt.Errorf("%s: rule %s hides %s of that name; expected another name", place(rule.Location), name, what))
 		}
 	}
-	ast.NewGenericVisitor(func(node any) bool {
-		var call []*ast.Term
-		switch node := node.(type) {
-		case *ast.Expr:
-			call, _ = node.Terms.([]*ast.Term)
-		case ast.Call:
-			call = node
-		}
-		if problem := wrongSprintf(call); problem != "" {
-			errs = append(errs, fmt.Errorf("%s: %s", place(call[0].Location), problem))
-		}
-		return false
-	}).Walk(module)
 	return joinUnique(errs)
 }
 
@@ -50,30 +37,31 @@ func checkMistakes(module *ast.Module) error {
 // depends on them.
 var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(?:\.[0-9]*)?([^-+# 0-9.])`)
 
-// wrongSprintf says what is wrong with a call of sprintf whose format and values are written out.
-func wrongSprintf(call []*ast.Term) string {
-	if len(call) != 3 || call[0].Value.String() != "sprintf" {
-		return ""
+// checkSprintf refuses a call of sprintf with more or fewer values than its format has verbs, if both
+// are written out.
+func checkSprintf(call *ast.Expr) error {
+	if call.Operator().String() != ast.Sprintf.Name {
+		return nil
 	}
-	format, isText := call[1].Value.(ast.String)
-	values, isArray := call[2].Value.(*ast.Array)
+	format, isText := call.Operand(0).Value.(ast.String)
+	values, isArray := call.Operand(1).Value.(*ast.Array)
 	if !isText || !isArray {
-		return ""
+		return nil
 	}
 	verbs := 0
 	for _, found := range verb.FindAllStringSubmatch(string(format), -1) {
 		switch found[1] {
 		case "*", "[":
-			return ""
+			return nil
 		case "%":
 		default:
 			verbs++
 		}
 	}
 	if verbs == values.Len() {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("sprintf has %d values for a format with %d verbs; expected one value for each", values.Len(), verbs)
+	return fmt.Errorf("%s: sprintf has %d values for a format with %d verbs; expected one value for each", place(call.Location), values.Len(), verbs)
 }
 
 // undefined finds the function in an error of OPA's compiler, internal a name that it made.

@@ -50,6 +50,7 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 //	a rule that neither deny nor warn uses     is usually misspelled
 //	a reference to another policy's data       would make policies fail together
 //	a parameter that is not set                would make its rule undefined
+//	sprintf with other values than verbs       would write that into its message
 func checkRules(compiler *ast.Compiler, v *version) error {
 	module := compiler.Modules[v.file()]
 	used := map[string]bool{} // the bodies of one rule count as one
@@ -73,8 +74,11 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 			if !ref.HasPrefix(ast.DefaultRootRef) {
 				return false
 			}
-			location := placeOf(ref, rule.Location)
-			errs = append(errs, v.checkRef(compiler, ref, location, defaulted[name]))
+			errs = append(errs, v.checkRef(compiler, ref, placeOf(ref, rule.Location), defaulted[name]))
+			return false
+		})
+		ast.WalkExprs(rule, func(expr *ast.Expr) bool {
+			errs = append(errs, checkSprintf(expr))
 			return false
 		})
 	}

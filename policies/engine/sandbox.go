@@ -43,9 +43,10 @@ const (
 	parseAndVerify = "crypto.x509.parse_and_verify_certificates"
 )
 
-// capabilities are those of this OPA without the builtins that are removed. A policy that calls
-// one does not compile.
-func capabilities() *ast.Capabilities {
+// Capabilities are those of this OPA without the builtins that are removed. A policy that calls
+// one does not compile. Their JSON is what `opa check --capabilities` and `opa eval --capabilities`
+// read.
+func Capabilities() *ast.Capabilities {
 	c := ast.CapabilitiesForThisVersion()
 	c.Builtins = slices.DeleteFunc(c.Builtins, func(b *ast.Builtin) bool {
 		_, bad := removed[b.Name]

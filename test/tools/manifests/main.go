@@ -15,6 +15,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -126,11 +127,11 @@ func generate(root string) (map[string]string, error) {
 		return nil, err
 	}
 	files[path.Join(chartFolder, "crds.txt")] = fmt.Sprintf(notice, "config/crd and the MCS API's definitions") + strings.Join(names, "\n") + "\n"
-	text, err := engine.Capabilities()
+	text, err := json.MarshalIndent(engine.Capabilities(), "", "  ")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write the capabilities as JSON: %w", err)
 	}
-	files[capabilities] = string(text)
+	files[capabilities] = string(text) + "\n"
 	if err := addInputSchemas(files); err != nil {
 		return nil, err
 	}
