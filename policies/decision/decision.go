@@ -90,11 +90,13 @@ type Input struct {
 	Peers map[string]Peer `json:"peers"`
 }
 
-// AsWritten is an export without what Comity and the API server add to it: status,
-// managedFields and resourceVersion. So no verdict depends on what is written because of it,
-// and a write of the status changes none. The result shares the rest with the export.
+// AsWritten is an export in the one version that policies know, whichever version it was written in,
+// and without what Comity and the API server add to it: status, managedFields and
+// resourceVersion. So no verdict depends on what is written because of it, and a write of the status
+// changes none. The result shares the rest with the export.
 func AsWritten(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	shallow := *export
+	shallow.APIVersion, shallow.Kind = mcsv1beta1.GroupVersion.String(), mcsv1beta1.ServiceExportKindName
 	shallow.ManagedFields, shallow.ResourceVersion, shallow.Status = nil, "", mcsv1beta1.ServiceExportStatus{}
 	return &shallow
 }

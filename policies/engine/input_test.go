@@ -43,7 +43,7 @@ func full() decision.Input {
 		Subject:    decision.SubjectServiceExport,
 		UserInfo:   &decision.UserInfo{Username: "jane", Groups: []string{"a", "b"}},
 		Object: &mcsv1beta1.ServiceExport{
-			TypeMeta:   metav1.TypeMeta{Kind: "ServiceExport"},
+			TypeMeta:   metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1alpha1"},
 			ObjectMeta: meta,
 			Status:     mcsv1beta1.ServiceExportStatus{Conditions: []metav1.Condition{{Type: "Valid", Status: "True"}}},
 		},
@@ -87,7 +87,8 @@ func TestPoliciesSeeTheJSON(t *testing.T) {
 	for name, in := range map[string]decision.Input{"full": full(), "bare": bare} {
 		t.Run(name, func(t *testing.T) {
 			seen := in
-			seen.Object = &mcsv1beta1.ServiceExport{TypeMeta: in.Object.TypeMeta, ObjectMeta: in.Object.ObjectMeta, Spec: in.Object.Spec}
+			typed := metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1beta1", Kind: "ServiceExport"}
+			seen.Object = &mcsv1beta1.ServiceExport{TypeMeta: typed, ObjectMeta: in.Object.ObjectMeta, Spec: in.Object.Spec}
 			seen.Object.ResourceVersion = "" // nor the status: see decision.AsWritten
 			text, err := json.Marshal(seen)
 			if err != nil {
@@ -146,7 +147,7 @@ func TestPoliciesSeeNoNullWhereThereIsNothing(t *testing.T) {
 	if strings.Count(got, "null") != strings.Count(got, `"creationTimestamp": null`) {
 		t.Errorf("a policy sees a null that is no time in\n%s", got)
 	}
-	if len(in.Service.ManagedFields) == 0 || in.Peers["b"].Namespace.Labels != nil {
+	if len(in.Object.ManagedFields) == 0 || in.Object.APIVersion != "" || len(in.Service.ManagedFields) == 0 || in.Peers["b"].Namespace.Labels != nil {
 		t.Error("what the caller gave was changed")
 	}
 	nobody := shown(t, decision.Input{})

@@ -82,7 +82,7 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 		Operation:  cmp.Or(req.Operation, decision.Audit),
 		Subject:    cmp.Or(req.Subject, decision.SubjectServiceExport),
 		UserInfo:   req.User,
-		OldObject:  inputExport(req.OldExport),
+		OldObject:  req.OldExport,
 		Cluster:    string(r.Cluster),
 		Peers:      view.peers,
 	}
@@ -140,7 +140,7 @@ func (r Reader) service(ctx context.Context, operation decision.Operation, req R
 // describe writes into the input of an export what depends on its own annotations: where
 // it goes, and with which of the ports of its Service; none if that cannot be read.
 func describe(in *decision.Input, export *mcsv1beta1.ServiceExport, view *peerView) {
-	in.Object, in.Ports = inputExport(export), nil
+	in.Object, in.Ports = export, nil
 	if selection, err := model.PortsOfExport(export); err == nil {
 		in.Ports = selection.Exported(in.Service)
 	}
@@ -160,19 +160,6 @@ func inputScope(parsed model.Scope, err error) decision.Scope {
 		scope.Clusters = append(scope.Clusters, string(id))
 	}
 	return scope
-}
-
-// inputExport is the export as policies see it: in the one version that they know,
-// whichever version it was written in, without managedFields.
-func inputExport(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
-	if export == nil {
-		return nil
-	}
-	out := *export
-	out.APIVersion = mcsv1beta1.GroupVersion.String()
-	out.Kind = mcsv1beta1.ServiceExportKindName
-	out.ManagedFields = nil
-	return &out
 }
 
 // get reads from Client and, if the object does not exist there, from Live, unless that is

@@ -94,6 +94,7 @@ func textOf(in decision.Input) ([]byte, error) {
 			scope.Clusters = []string{}
 		}
 	}
+	in.Object = decision.AsWritten(in.Object)
 	return json.Marshal(in)
 }
 
