@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -51,7 +50,7 @@ func onWrite[T any, P interface {
 }
 
 // unmarshal reads an object without its managedFields: they are most of it, and no
-// policy sees them.
+// policy sees them. Of a Service, of which few requests come, it reads all.
 func unmarshal(raw []byte, into any) error {
 	switch into := into.(type) {
 	case *metav1.PartialObjectMetadata:
@@ -62,11 +61,6 @@ func unmarshal(raw []byte, into any) error {
 	case *mcsv1beta1.ServiceExport:
 		return json.Unmarshal(raw, &struct {
 			*mcsv1beta1.ServiceExport
-			Metadata metadata `json:"metadata"`
-		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
-	case *corev1.Service:
-		return json.Unmarshal(raw, &struct {
-			*corev1.Service
 			Metadata metadata `json:"metadata"`
 		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
 	case *policyv1alpha1.ExportPolicy:

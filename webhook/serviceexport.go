@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"sort"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,30 +27,22 @@ import (
 
 // mutateServiceExport moves the export-to label to the annotation. It reads only
 // metadata, which is the same in every version of the object.
-func mutateServiceExport(_ context.Context, _ admission.Request, now, was *metav1.PartialObjectMetadata) admit.Answer {
+func mutateServiceExport(_ context.Context, req admission.Request, now, was *metav1.PartialObjectMetadata) admit.Answer {
 	if now.DeletionTimestamp != nil { // only its finalizers keep it
 		return admit.Allow()
 	}
-	var before *metav1.ObjectMeta
-	if was != nil {
-		before = &was.ObjectMeta
-	}
-	moved := now.DeepCopy()
-	if err := admit.MoveScope(&moved.ObjectMeta, before); err != nil {
+	moved, before := now.DeepCopy(), ptr.Deref(was, metav1.PartialObjectMetadata{})
+	if err := admit.MoveScope(&moved.ObjectMeta, &before.ObjectMeta); err != nil {
 		return admit.Malformed(err.Error())
 	}
 	stored, err := json.Marshal(now)
 	wanted, failed := json.Marshal(moved)
-	if err := errors.Join(err, failed); err != nil {
+	response := admission.PatchResponseFromRaw(stored, wanted)
+	sort.Slice(response.Patches, func(i, j int) bool { return response.Patches[i].Path < response.Patches[j].Path }) // each is about another field
+	if err := errors.Join(err, failed, response.Complete(req)); err != nil {
 		return admit.Malformed(err.Error())
 	}
-	answer, patches := admit.Allow(), admission.PatchResponseFromRaw(stored, wanted).Patches // no error: both are JSON
-	if len(patches) > 0 {
-		sort.Slice(patches, func(i, j int) bool { return patches[i].Path < patches[j].Path }) // each is about another field
-		answer.Patch, _ = json.Marshal(patches)
-		answer.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
-	}
-	return answer
+	return response.AdmissionResponse
 }
 
 // Forecaster predicts the conflicts that an export would have with those of other
@@ -66,12 +57,9 @@ func (w webhooks) validateServiceExport(ctx context.Context, req admission.Reque
 	if now.DeletionTimestamp != nil || was != nil && admit.Unchanged(now, was) {
 		return admit.Allow()
 	}
-	var before *metav1.ObjectMeta
-	if was != nil {
-		before = &was.ObjectMeta
-	}
+	before := ptr.Deref(was, mcsv1beta1.ServiceExport{})
 	subject := admit.Subject{Kind: decision.SubjectServiceExport, Key: client.ObjectKeyFromObject(now)}
-	refused, unread := admit.Check(&now.ObjectMeta, before, func() (*corev1.Service, error) {
+	refused, unread := admit.Check(&now.ObjectMeta, &before.ObjectMeta, func() (*corev1.Service, error) {
 		service := &corev1.Service{}
 		if err := w.Live.Get(ctx, subject.Key, service); err != nil {
 			return nil, client.IgnoreNotFound(err)
