@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -156,8 +155,8 @@ func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result,
 	status.Conditions = model.Stamped(status.Conditions, policy.Status.Conditions, policy.Generation, r.now())
 	status.Matched, status.Violations = policy.Status.Matched, policy.Status.Violations
 	if seen.findings != nil {
-		found := seen.findings.Of(policy.Name)
-		status.Matched, status.Violations = ptr.To(int32(found.Matched)), &v1alpha1.Violations{Total: int32(found.Violations), Items: found.Items}
+		matched, violations := seen.findings.Of(policy.Name)
+		status.Matched, status.Violations = &matched, &violations
 	}
 	return status
 }

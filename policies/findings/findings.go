@@ -22,19 +22,9 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// MaxItems is how many violations a Summary lists, and maxMessage the length of the message of
-// one, in bytes.
+// MaxItems is how many violations Of lists, and maxMessage the length of the message of one, in
+// bytes.
 const MaxItems, maxMessage = 20, 256
-
-// Summary is what is known of one policy.
-type Summary struct {
-	// Matched is how many exports and imports the policy matches, Violations how many
-	// of them violate it.
-	Matched, Violations int
-	// Items are the first MaxItems of those that violate it, sorted by namespace, name
-	// and cluster. The message is the first violation, without the name of the policy.
-	Items []v1alpha1.ViolationItem
-}
 
 // Findings hold the last verdict on each export and import. The zero value is not
 // usable; see New. All methods may be called from any goroutine.
@@ -106,26 +96,28 @@ func (f *Findings) ForgetImports(key types.NamespacedName, except ...string) {
 // Changed receives after a change; changes that nobody received yet count as one.
 func (f *Findings) Changed() <-chan struct{} { return f.changed }
 
-// Of is what is known of a policy, by the name of the ExportPolicy.
-func (f *Findings) Of(name string) (summary Summary) {
+// Of is how many exports and imports a policy matches, by the name of the ExportPolicy, and which
+// violate it: the first MaxItems of them by namespace, name and cluster. The message of each is its
+// first violation, without the name of the policy.
+func (f *Findings) Of(name string) (matched int32, violations v1alpha1.Violations) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, of := range f.subjects {
 		for cluster, found := range of {
 			if slices.Contains(found.matched, name) {
-				summary.Matched++
+				matched++
 			}
 			if message, violates := found.violated[name]; violates {
-				summary.Items = append(summary.Items, v1alpha1.ViolationItem{Namespace: key.Namespace, Name: key.Name, Cluster: cluster, Message: message})
+				violations.Items = append(violations.Items, v1alpha1.ViolationItem{Namespace: key.Namespace, Name: key.Name, Cluster: cluster, Message: message})
 			}
 		}
 	}
-	slices.SortFunc(summary.Items, func(a, b v1alpha1.ViolationItem) int {
+	slices.SortFunc(violations.Items, func(a, b v1alpha1.ViolationItem) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Cluster, b.Cluster))
 	})
-	summary.Violations = len(summary.Items)
-	summary.Items = summary.Items[:min(summary.Violations, MaxItems)]
-	return summary
+	violations.Total = int32(len(violations.Items))
+	violations.Items = violations.Items[:min(len(violations.Items), MaxItems)]
+	return matched, violations
 }
 
 // Retain drops the exports that do not exist, and reports whether every one that does

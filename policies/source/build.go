@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -48,17 +49,10 @@ func withoutLicense(text string) string {
 	return text
 }
 
-// indented ends in a newline unless the text is empty.
+// notEmpty is the beginning of each line that is not empty.
+var notEmpty = regexp.MustCompile(`(?m)^.`)
+
+// indented ends in a newline.
 func indented(by, text string) string {
-	var b strings.Builder
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
-	for line := range strings.Lines(text) {
-		if line != "\n" {
-			b.WriteString(by)
-		}
-		b.WriteString(line)
-	}
-	return b.String()
+	return notEmpty.ReplaceAllString(strings.TrimSuffix(text, "\n"), by+"$0") + "\n"
 }

@@ -168,7 +168,8 @@ func TestWhatImportPoliciesFindIsCounted(t *testing.T) {
 	w, found := newImportWorld(), findings.New()
 	c := &ImportPolicyCache{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: found}
 	shown := func() (out []string) {
-		for _, item := range found.Of("p").Items {
+		_, violations := found.Of("p")
+		for _, item := range violations.Items {
 			out = append(out, item.Namespace+"/"+item.Name+" from "+item.Cluster)
 		}
 		return out
