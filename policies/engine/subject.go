@@ -125,9 +125,9 @@ func (s *Subject) read(terms *lru.Cache) error {
 			continue
 		}
 		var err error
-		kept := terms
+		cache := terms
 		if len(text) > maxObject && part != partDestinations && part != partPeers { // which grow with the clusters alone
-			kept = nil
+			cache = nil
 		}
 		switch part {
 		case partObject, partOldObject, partExport:
@@ -136,11 +136,11 @@ func (s *Subject) read(terms *lru.Cache) error {
 			fields[partNames[part]] = object
 		case partRest:
 			var object ast.Value
-			if object, err = termOf(kept, text); err == nil {
+			if object, err = termOf(cache, text); err == nil {
 				object.(ast.Object).Foreach(func(name, value *ast.Term) { fields[string(name.Value.(ast.String))] = value.Value })
 			}
 		default:
-			fields[partNames[part]], err = termOf(kept, text)
+			fields[partNames[part]], err = termOf(cache, text)
 		}
 		if err != nil {
 			return fmt.Errorf("read the input: %w", err)
@@ -169,16 +169,9 @@ const (
 
 // termOf is the term of JSON. It never changes, so evaluations share it.
 func termOf(terms *lru.Cache, text []byte) (ast.Value, error) {
+	read := func() (ast.Value, error) { return ast.ValueFromReader(bytes.NewReader(text)) }
 	if terms == nil {
-		return ast.ValueFromReader(bytes.NewReader(text))
+		return read()
 	}
-	key := sha256.Sum256(text)
-	if kept, found := terms.Get(key); found {
-		return kept.(ast.Value), nil
-	}
-	value, err := ast.ValueFromReader(bytes.NewReader(text))
-	if err == nil {
-		terms.Add(key, value)
-	}
-	return value, err
+	return kept(terms, sha256.Sum256(text), read)
 }

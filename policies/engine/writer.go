@@ -138,14 +138,19 @@ func keptObject[T any, P encodable[T]](w Writer, object P) ([]byte, error) {
 	if kind, ok := object.GetObjectKind().(*metav1.TypeMeta); ok {
 		key.kind = *kind
 	}
-	if kept, found := w.kept.Get(key); found {
-		return kept.([]byte), nil
+	return kept(w.kept, key, func() ([]byte, error) { return json.Marshal(object) })
+}
+
+// kept is what a cache has, or else what read gives, which the cache then has unless that failed.
+func kept[T any](cache *lru.Cache, key any, read func() (T, error)) (T, error) {
+	if value, found := cache.Get(key); found {
+		return value.(T), nil
 	}
-	text, err := json.Marshal(object)
+	value, err := read()
 	if err == nil {
-		w.kept.Add(key, text)
+		cache.Add(key, value)
 	}
-	return text, err
+	return value, err
 }
 
 // view is what was written of a map or list. While it is kept, none other has its address.
@@ -164,15 +169,11 @@ func (w Writer) view(of any, value func(any) any) ([]byte, error) {
 	if w.kept == nil || at.Len() == 0 { // what is empty has no address of its own
 		return json.Marshal(value(of))
 	}
-	key := viewKey{at.Pointer(), at.Len()}
-	if kept, found := w.kept.Get(key); found {
-		return kept.(view).text, nil
-	}
-	text, err := json.Marshal(value(of))
-	if err == nil {
-		w.kept.Add(key, view{of, text})
-	}
-	return text, err
+	written, err := kept(w.kept, viewKey{at.Pointer(), at.Len()}, func() (view, error) {
+		text, err := json.Marshal(value(of))
+		return view{of, text}, err
+	})
+	return written.text, err
 }
 
 func peersValue(peers any) any {
