@@ -56,21 +56,20 @@ func (v *version) wrongKey(key string) string {
 // far as the type checker of OPA knows: such a policy would fail for every export.
 // What it cannot know, such as the type of a label's value, is checked when the
 // policy is evaluated.
-func checkAnswer(compiler *ast.Compiler, v *version) error {
-	var errs []error
+func (v *version) checkAnswer(compiler *ast.Compiler) (errs []error) {
 	for _, name := range []string{denySet, warnSet} {
 		if !v.sets[name] {
 			continue
 		}
 		entries, ok := compiler.TypeEnv.GetByRef(mustPath(packagePrefix + v.pkg + "." + name)).(*types.Set)
 		if !ok {
-			continue // answerSets has checked that it is a set
+			continue // readSets has checked that it is a set
 		}
 		if problem := v.wrongEntry(entries.Of()); problem != "" {
-			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(entryLocation(compiler, v, name)), name, problem, v.expectedEntry()))
+			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(v.entryLocation(compiler, name)), name, problem, v.expectedEntry()))
 		}
 	}
-	return joinUnique(errs)
+	return errs
 }
 
 // wrongEntry describes what is wrong with entries of a type; empty if nothing is
@@ -148,7 +147,7 @@ func alternatives(t types.Type) (all []types.Type) {
 // entryLocation is where the wrong entry is: at the first rule of the name whose
 // entry is known to be wrong, else at the first rule of the name. The type checker
 // does not keep the types of a rule's own variables.
-func entryLocation(compiler *ast.Compiler, v *version, name string) (location *ast.Location) {
+func (v *version) entryLocation(compiler *ast.Compiler, name string) (location *ast.Location) {
 	for _, rule := range compiler.Modules[v.file()].Rules {
 		switch {
 		case rule.Head.Ref()[0].Value.String() != name:

@@ -4,16 +4,15 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
-	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -47,24 +46,14 @@ func (e *Engine) readModule(v *version) error {
 	if v.Refused != "" {
 		return errors.New(v.Refused)
 	}
-	module, err := e.Parse(v.file(), v.Rego)
-	if err != nil {
+	var err error
+	if v.module, err = e.Parse(v.file(), v.Rego); err != nil {
 		return err
 	}
-	v.module = module
-	if v.pkg, err = packageName(module.Package); err != nil {
+	if err := joined(append(checkNames(v.module), v.readPackage(), v.readReason(), v.readSets())); err != nil {
 		return err
 	}
-	if v.reason, err = reason(v.Name, module); err != nil {
-		return err
-	}
-	if v.sets, err = answerSets(module); err != nil {
-		return err
-	}
-	if err := checkNames(module); err != nil {
-		return err
-	}
-	modules := map[string]*ast.Module{v.file(): module}
+	modules := map[string]*ast.Module{v.file(): v.module}
 	v.addTypes(modules)
 	compiler, err := e.compile(v.Stage, modules, e.capabilities)
 	if err != nil {
@@ -73,7 +62,7 @@ func (e *Engine) readModule(v *version) error {
 	rules := v.reachable(compiler, func(name string) bool { return !strings.HasPrefix(name, testPrefix) })
 	v.reads = inputPaths(rules)
 	v.whole = needsWhole(rules, v.reads)
-	return cmp.Or(checkRules(compiler, v), checkAnswer(compiler, v), checkAudit(v, rules))
+	return joined(slices.Concat(v.checkRules(compiler), v.checkAnswer(compiler), v.checkAudit(rules)))
 }
 
 // Parse reads one Rego file as the engine does, be it a policy or its tests. The
@@ -151,15 +140,11 @@ func describe(file string, err error) error {
 		return fmt.Errorf("%s:1:1: %w", file, err)
 	}
 	list.Sort()
-	var lines []string
-	for i, item := range list {
-		if i == maxErrors {
-			lines = append(lines, fmt.Sprintf("and %d more", len(list)-i))
-			break
-		}
-		lines = append(lines, worded(item))
+	var errs []error
+	for _, item := range list {
+		errs = append(errs, errors.New(worded(item)))
 	}
-	return errors.New(strings.Join(lines, "\n"))
+	return joined(errs)
 }
 
 // place is file:row:column.
@@ -170,32 +155,34 @@ func place(l *ast.Location) string {
 	return fmt.Sprintf("%s:%d:%d", l.File, l.Row, l.Col)
 }
 
-// packageName is the one element after comity.policies.
-func packageName(pkg *ast.Package) (string, error) {
-	path := strings.TrimPrefix(pkg.Path.String(), "data.")
+// readPackage reads the one element after comity.policies.
+func (v *version) readPackage() error {
+	path := strings.TrimPrefix(v.module.Package.Path.String(), "data.")
 	name, found := strings.CutPrefix(path, packagePrefix)
 	if !found || !identifier.MatchString(name) {
-		return "", fmt.Errorf("%s: package %s; expected %s<name>, where the name is of lower-case letters, digits and _",
-			place(pkg.Location), path, packagePrefix)
+		return fmt.Errorf("%s: package %s; expected %s<name>, where the name is of lower-case letters, digits and _",
+			place(v.module.Package.Location), path, packagePrefix)
 	}
-	return name, nil
+	v.pkg = name
+	return nil
 }
 
-// reason is custom.reason of the package's METADATA, so that no rule can change it.
+// readReason reads custom.reason of the package's METADATA, so that no rule can change it.
 // Without one it is made from the policy's name.
-func reason(policy string, module *ast.Module) (string, error) {
-	for _, annotations := range module.Annotations {
+func (v *version) readReason() error {
+	v.reason = ReasonOf(v.Name)
+	for _, annotations := range v.module.Annotations {
 		given, has := annotations.Custom["reason"]
 		if annotations.Scope != "package" || !has {
 			continue
 		}
 		word, _ := given.(string)
 		if !oneWord.MatchString(word) {
-			return "", fmt.Errorf("%s: METADATA custom.reason is %s; expected one word such as ScopeNotAllowed", place(annotations.Location), decision.Shown(fmt.Sprint(given), maxText))
+			return fmt.Errorf("%s: METADATA custom.reason is %v; expected one word such as ScopeNotAllowed", place(annotations.Location), given)
 		}
-		return word, nil
+		v.reason = word
 	}
-	return ReasonOf(policy), nil
+	return nil
 }
 
 // ReasonOf is the reason of a policy whose METADATA has none: NoExternalName of

@@ -275,7 +275,7 @@ const maxEntries, maxAnswer = 1000, 1 << 20
 
 // violations reads one set of {msg, field, remedy, clusters}.
 func (v *version) violations(name string, term *ast.Term) (violations []decision.Violation, err error) {
-	items := term.Value.(ast.Set).Slice() // see answerSets
+	items := term.Value.(ast.Set).Slice() // see readSets
 	if len(items) > maxEntries {
 		return nil, fmt.Errorf("%s contains %d entries; expected at most %d", name, len(items), maxEntries)
 	}

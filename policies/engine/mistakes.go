@@ -15,7 +15,7 @@ import (
 
 // checkNames refuses a rule with the name of a builtin or of an import, which it hides: it compiles,
 // and cannot be meant.
-func checkNames(module *ast.Module) error {
+func checkNames(module *ast.Module) (errs []error) {
 	hidden := map[string]string{}
 	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
 		hidden[b.Name] = "the builtin"
@@ -23,14 +23,13 @@ func checkNames(module *ast.Module) error {
 	for _, i := range module.Imports {
 		hidden[strings.Trim(i.Name().String(), `"`)] = "the import"
 	}
-	var errs []error
 	for _, rule := range module.Rules {
 		name := rule.Head.Ref()[0].Value.String()
 		if what := hidden[name]; what != "" {
 			errs = append(errs, fmt.Errorf("%s: rule %s hides %s of that name; expected another name", place(rule.Location), name, what))
 		}
 	}
-	return joinUnique(errs)
+	return errs
 }
 
 // verb is one of a format; %% is none. With a * or an index, how many values there are to be

@@ -48,10 +48,7 @@ func (v *version) readParams() (err error) {
 	result := validate.NewSchemaValidator(v.schema.ToKubeOpenAPI(), nil, parametersField, strfmt.NewFormats()).Validate(v.params)
 	errs = append(errs, result.Errors...)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	if len(errs) > maxErrors {
-		errs = append(errs[:maxErrors], fmt.Errorf("and %d more", len(errs)-maxErrors))
-	}
-	return errors.Join(errs...)
+	return joined(errs)
 }
 
 // parseSchema reads a structural schema, as that of a CustomResourceDefinition.

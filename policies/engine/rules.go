@@ -22,27 +22,27 @@ const (
 // testPrefix is that of the names of tests.
 const testPrefix = "test_"
 
-// answerSets finds which of deny and warn the module has, and requires that they
+// readSets finds which of deny and warn the module has, and requires that they
 // are sets: a set is always defined, if empty, while `deny := ...` could be
 // undefined, which would count as no objection.
-func answerSets(module *ast.Module) (map[string]bool, error) {
-	found := map[string]bool{}
-	for _, rule := range module.Rules {
+func (v *version) readSets() error {
+	v.sets = map[string]bool{}
+	for _, rule := range v.module.Rules {
 		ref := rule.Head.Ref()
 		name := ref[0].Value.String()
 		if name != denySet && name != warnSet {
 			continue
 		}
 		if len(ref) != 1 || rule.Default || len(rule.Head.Args) > 0 || rule.Head.RuleKind() != ast.MultiValue {
-			return nil, fmt.Errorf("%s: %s is no set; expected %[2]s%[3]s", place(rule.Location), name, strings.TrimPrefix(usualRule, denySet))
+			return fmt.Errorf("%s: %s is no set; expected %[2]s%[3]s", place(rule.Location), name, strings.TrimPrefix(usualRule, denySet))
 		}
-		found[name] = true
+		v.sets[name] = true
 	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected %s",
-			place(module.Package.Location), usualRule)
+	if len(v.sets) == 0 {
+		return fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected %s",
+			place(v.module.Package.Location), usualRule)
 	}
-	return found, nil
+	return nil
 }
 
 // checkRules checks the compiled module, in which every reference is absolute:
@@ -51,7 +51,7 @@ func answerSets(module *ast.Module) (map[string]bool, error) {
 //	a reference to another policy's data       would make policies fail together
 //	a parameter that is not set                would make its rule undefined
 //	sprintf with other values than verbs       would write that into its message
-func checkRules(compiler *ast.Compiler, v *version) error {
+func (v *version) checkRules(compiler *ast.Compiler) (errs []error) {
 	module := compiler.Modules[v.file()]
 	used := map[string]bool{} // the bodies of one rule count as one
 	for _, rule := range v.reachable(compiler, isUsed) {
@@ -63,7 +63,6 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 			defaulted[rule.Ref().String()] = true
 		}
 	}
-	var errs []error
 	for _, rule := range module.Rules {
 		name := rule.Ref().String()
 		if !used[name] {
@@ -82,7 +81,7 @@ func checkRules(compiler *ast.Compiler, v *version) error {
 			return false
 		})
 	}
-	return joinUnique(errs)
+	return errs
 }
 
 // isUsed reports whether a rule of this name needs no other one that uses it.
@@ -142,18 +141,24 @@ func (v *version) checkRef(compiler *ast.Compiler, ref ast.Ref, location *ast.Lo
 // mustPath is data.<dotted path>; the paths are constants and identifiers.
 func mustPath(dotted string) ast.Ref { return ast.MustParseRef("data." + dotted) }
 
-// joinUnique is one error a line, without repetitions.
-func joinUnique(errs []error) error {
+// joined is one error a line, without repetitions, and the first maxErrors of them.
+func joined(errs []error) error {
+	var lines []string
 	seen := map[string]bool{}
-	var unique []error
 	for _, err := range errs {
 		if err == nil || seen[err.Error()] {
 			continue
 		}
 		seen[err.Error()] = true
-		unique = append(unique, errors.New(Renamed(err.Error())))
+		lines = append(lines, Renamed(err.Error()))
 	}
-	return errors.Join(unique...)
+	if more := len(lines) - maxErrors; more > 0 {
+		lines = append(lines[:maxErrors], fmt.Sprintf("and %d more", more))
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 // absentInAudits are the fields of input that only a request has.
@@ -163,7 +168,7 @@ var absentInAudits = []string{"userInfo", "oldObject"}
 // whether there is one. It would admit a request because of who makes it, say, and
 // withdraw the export a moment later, when it is evaluated again without a user.
 // Reading the operation in any rule is enough, also by way of the library.
-func checkAudit(v *version, rules []*ast.Rule) error {
+func (v *version) checkAudit(rules []*ast.Rule) (errs []error) {
 	fields := map[string]*ast.Location{}
 	for path, location := range v.reads {
 		name, _, _ := strings.Cut(path, ".")
@@ -177,7 +182,6 @@ func checkAudit(v *version, rules []*ast.Rule) error {
 	if fields["operation"] != nil { // which says whether there is a request at all
 		return nil
 	}
-	var errs []error
 	for _, field := range absentInAudits {
 		if location := fields[field]; location != nil {
 			errs = append(errs, fmt.Errorf("%s: input.%s is absent when a stored export is evaluated again (an audit), so a rule that needs it would withdraw "+
@@ -185,7 +189,7 @@ func checkAudit(v *version, rules []*ast.Rule) error {
 				place(location), field))
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // addStrings adds every string in the rules: where they use input as a whole, as in
