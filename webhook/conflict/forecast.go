@@ -204,12 +204,8 @@ func effectOf(reason mcsv1beta1.ServiceExportConditionReason, found decide.Impor
 	case model.ReasonTiersConflict:
 		return "annotation " + model.AnnotationTiers + " of the ServiceExport", fmt.Sprintf("%s uses its source clusters in the order of cluster %s", every, decides)
 	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
-		families := make([]string, len(resolved.IPFamilies))
-		for i, f := range resolved.IPFamilies {
-			families[i] = string(f)
-		}
 		return "spec.ipFamilies of the Service", fmt.Sprintf("the import has %s, and a cluster without one of these families gets no traffic of it",
-			strings.Join(families, " and "))
+			model.Join(resolved.IPFamilies, " and "))
 	}
 	return "the Service", fmt.Sprintf("the value of cluster %s is used", decides)
 }

@@ -64,31 +64,37 @@ type peerView struct {
 	destinations *lru.Cache // by scope
 }
 
+// newPeerView describes the members by id. A member whose namespaces were not read
+// is included as unknown: its id is a valid target too.
 func newPeerView(peers Peers, namespace string) *peerView {
-	members := peers.Members()
-	return &peerView{members: members, peers: describePeers(members, peers.Namespace(namespace)), destinations: lru.New(maxScopes)}
+	v := &peerView{members: peers.Members(), peers: map[string]decision.Peer{}, destinations: lru.New(maxScopes)}
+	for _, member := range v.members {
+		v.peers[string(member.ID)] = decision.Peer{Labels: member.Labels, Namespace: decision.PeerNamespace{Presence: decision.Unknown}}
+	}
+	for _, ns := range peers.Namespace(namespace) {
+		peer, known := v.peers[string(ns.Cluster)]
+		if !known {
+			continue // The peer was removed or added between the two calls.
+		}
+		peer.Namespace = decision.PeerNamespace{Presence: decision.Presence(ns.Presence), Labels: ns.Labels}
+		v.peers[string(ns.Cluster)] = peer
+	}
+	return v
 }
 
-// of are the destinations of an export with that effective scope.
+// of are the destinations of an export with that effective scope: the peers in it, grouped by what
+// they publish of the namespace, in the order of the first cluster of each group.
 func (v *peerView) of(scope decision.Scope) []decision.Destination {
 	key := fmt.Sprint(scope.All, strings.Join(scope.Clusters, ","))
 	if kept, found := v.destinations.Get(key); found {
 		return kept.([]decision.Destination)
 	}
-	groups := destinations(v.peers, scope)
-	v.destinations.Add(key, groups)
-	return groups
-}
-
-// destinations groups the peers in the scope by what they publish of the namespace,
-// in the order of the first cluster of each group.
-func destinations(peers map[string]decision.Peer, scope decision.Scope) []decision.Destination {
 	var groups []decision.Destination
-	for _, id := range slices.Sorted(maps.Keys(peers)) {
+	for _, id := range slices.Sorted(maps.Keys(v.peers)) {
 		if !scope.All && !slices.Contains(scope.Clusters, id) {
 			continue
 		}
-		namespace := peers[id].Namespace
+		namespace := v.peers[id].Namespace
 		at := slices.IndexFunc(groups, func(group decision.Destination) bool {
 			return group.Namespace.Presence == namespace.Presence && maps.Equal(group.Namespace.Labels, namespace.Labels)
 		})
@@ -98,23 +104,6 @@ func destinations(peers map[string]decision.Peer, scope decision.Scope) []decisi
 		}
 		groups[at].Clusters = append(groups[at].Clusters, id)
 	}
+	v.destinations.Add(key, groups)
 	return groups
-}
-
-// describePeers describes the members by id. A member whose namespaces were not read
-// is included as unknown: its id is a valid target too.
-func describePeers(members []model.Member, namespaces []model.MemberNamespace) map[string]decision.Peer {
-	peers := make(map[string]decision.Peer, len(members))
-	for _, member := range members {
-		peers[string(member.ID)] = decision.Peer{Labels: member.Labels, Namespace: decision.PeerNamespace{Presence: decision.Unknown}}
-	}
-	for _, ns := range namespaces {
-		peer, known := peers[string(ns.Cluster)]
-		if !known {
-			continue // The peer was removed or added between the two calls.
-		}
-		peer.Namespace = decision.PeerNamespace{Presence: decision.Presence(ns.Presence), Labels: ns.Labels}
-		peers[string(ns.Cluster)] = peer
-	}
-	return peers
 }
