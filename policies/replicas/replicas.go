@@ -151,10 +151,7 @@ func (r *Replicas) patch(ctx context.Context, values map[string]*string) error {
 	for name, value := range values {
 		annotations[annotationPrefix+name] = value
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	if err != nil {
-		return err
-	}
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}}) // maps of strings
 	lease := r.lease()
 	if err := r.options.Writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("patch Lease %s/%s: %w", lease.Namespace, lease.Name, err)
