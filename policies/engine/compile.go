@@ -60,8 +60,7 @@ func (e *Engine) readModule(v *version) error {
 		return err
 	}
 	rules := v.reachable(compiler, func(name string) bool { return !strings.HasPrefix(name, testPrefix) })
-	v.reads = inputPaths(rules)
-	v.whole = needsWhole(rules, v.reads)
+	v.readInput(rules)
 	return joined(slices.Concat(v.checkRules(compiler), v.checkAnswer(compiler), v.checkAudit(rules)))
 }
 

@@ -71,41 +71,35 @@ func isOfAnother(stage v1alpha1.Stage, file string) bool {
 // evaluation, or all of them.
 const anyField = "*"
 
-// inputPaths are the fields of input that the rules read, with the fields of these, and
-// where first: "export.ports", or "export.*" for what is used as a whole or by a key that is
-// not known before the evaluation. All of input is "*".
-func inputPaths(rules []*ast.Rule) map[string]*ast.Location {
-	paths := map[string]*ast.Location{}
+// readInput finds what rules, which were compiled, do with input. reads are the fields that they
+// read, with the fields of these, and where first: "export.ports", or "export.*" for what is used as a
+// whole or by a key that is not known before the evaluation. All of input is "*". whole is true if
+// they may do with input as a whole what an input that is converted bit by bit does not support:
+// give it to another rule or to a builtin, which may write it as JSON, or replace a part of it
+// by `with`.
+func (v *version) readInput(rules []*ast.Rule) {
+	v.reads = map[string]*ast.Location{}
 	for _, rule := range rules {
 		ast.WalkRefs(rule, func(ref ast.Ref) bool {
 			if !ref.HasPrefix(ast.InputRootRef) {
 				return false
 			}
 			path := element(ref, 1)
-			if path != anyField {
+			if path == anyField {
+				v.whole = true
+			} else {
 				path += "." + element(ref, 2)
 			}
-			if paths[path] == nil {
-				paths[path] = cmp.Or(position(ref[min(1, len(ref)-1)]), rule.Location)
+			if v.reads[path] == nil {
+				v.reads[path] = cmp.Or(position(ref[min(1, len(ref)-1)]), rule.Location)
 			}
 			return false
 		})
-	}
-	return paths
-}
-
-// needsWhole reports whether rules, which were compiled, may do with input as a whole what
-// an input that is converted bit by bit does not support: give it to another rule or
-// to a builtin, which may write it as JSON, or replace a part of it by `with`.
-func needsWhole(rules []*ast.Rule, reads map[string]*ast.Location) bool {
-	_, whole := reads[anyField]
-	for _, rule := range rules {
 		ast.WalkExprs(rule, func(expr *ast.Expr) bool {
-			whole = whole || len(expr.With) > 0
+			v.whole = v.whole || len(expr.With) > 0
 			return false
 		})
 	}
-	return whole
 }
 
 // element is the name at a position of a reference; anyField if there is none.

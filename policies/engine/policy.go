@@ -100,7 +100,7 @@ type version struct {
 	schema     *schema.Structural // of the parameters; nil for none
 	module     *ast.Module
 	sets       map[string]bool          // which of deny and warn there are
-	reads      map[string]*ast.Location // see inputPaths
+	reads      map[string]*ast.Location // see readInput
 	whole      bool                     // it needs all of the input at once
 	source     string
 	digest     string // empty with an error
