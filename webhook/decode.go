@@ -11,7 +11,6 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
@@ -19,7 +18,7 @@ import (
 )
 
 // handler answers one request.
-type handler func(ctx context.Context, req admission.Request) admit.Answer
+type handler func(ctx context.Context, req *admissionRequest) admit.Answer
 
 // onWrite answers requests that write an object, and allows any other. answer gets the object
 // and, if the request is an update, the one that it replaces, else nil. Unknown fields are
@@ -28,8 +27,8 @@ type handler func(ctx context.Context, req admission.Request) admit.Answer
 func onWrite[T any, P interface {
 	*T
 	metav1.Object
-}](answer func(ctx context.Context, req admission.Request, now, was P) admit.Answer) handler {
-	return func(ctx context.Context, req admission.Request) admit.Answer {
+}](answer func(ctx context.Context, req *admissionRequest, now, was P) admit.Answer) handler {
+	return func(ctx context.Context, req *admissionRequest) admit.Answer {
 		if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 			return admit.Allow()
 		}

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/webhook/admit"
@@ -20,7 +19,7 @@ import (
 // evaluated.
 //
 // The answer to one that is stored, or would be in a dry run, warns what it would do.
-func (w webhooks) validateExportPolicy(ctx context.Context, _ admission.Request, now, was *policyv1alpha1.ExportPolicy) admit.Answer {
+func (w webhooks) validateExportPolicy(ctx context.Context, _ *admissionRequest, now, was *policyv1alpha1.ExportPolicy) admit.Answer {
 	if w.Policies == nil || now.DeletionTimestamp != nil || was != nil && equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 		return admit.Allow()
 	}

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -51,7 +50,7 @@ const (
 // conclude is the answer that follows from a verdict. An event in the namespace of the export
 // tells those of a refusal who do not see the answer, such as the users of a GitOps controller,
 // unless the request is a dry run, which must have no side effect.
-func (w webhooks) conclude(req admission.Request, subject admit.Subject, verdict decision.Verdict) admit.Answer {
+func (w webhooks) conclude(req *admissionRequest, subject admit.Subject, verdict decision.Verdict) admit.Answer {
 	answer := admit.FromVerdict(subject, verdict)
 	if answer.Allowed {
 		return answer

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	admissionv1 "k8s.io/api/admission/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/utils/ptr"
@@ -41,11 +40,14 @@ var reviewType = metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.Stri
 // review is an AdmissionReview as far as it is read.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
-	Request         *struct {
-		admissionv1.AdmissionRequest
-		UserInfo decision.UserInfo `json:"userInfo"` // without extra
-		Options  skipped           `json:"options"`
-	} `json:"request"`
+	Request         *admissionRequest `json:"request"`
+}
+
+// admissionRequest is an AdmissionRequest as far as it is read.
+type admissionRequest struct {
+	admissionv1.AdmissionRequest
+	UserInfo decision.UserInfo `json:"userInfo"` // without extra
+	Options  skipped           `json:"options"`
 }
 
 // serve answers a request with that body. The handler has as long as the API server waits,
@@ -70,7 +72,7 @@ func (s server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
 }
 
 // handle gives the answer, measures and logs it. A panic becomes a refusal.
-func (s server) handle(ctx context.Context, request admission.Request) (answer admit.Answer) {
+func (s server) handle(ctx context.Context, request *admissionRequest) (answer admit.Answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			for _, handler := range utilruntime.PanicHandlers {
@@ -101,7 +103,7 @@ func newDuration(reg prometheus.Registerer) *prometheus.HistogramVec {
 // logAnswer writes one line for a refusal: who asked for what, and which policies of
 // which set refuse it. It has no content of objects, and so neither the message, which
 // the user has got.
-func logAnswer(log logr.Logger, req admission.Request, answer admit.Answer, outcome string) {
+func logAnswer(log logr.Logger, req *admissionRequest, answer admit.Answer, outcome string) {
 	text := "refused"
 	if answer.Allowed {
 		log, text = log.V(1), "answered"
@@ -139,22 +141,19 @@ func outcomeOf(answer admit.Answer) string {
 	return outcomeMalformed
 }
 
-func readReview(r *http.Request, body []byte) (request admission.Request, _ error) {
+func readReview(r *http.Request, body []byte) (*admissionRequest, error) {
 	if given := r.Header.Get("Content-Type"); given != "application/json" {
-		return request, fmt.Errorf("contentType=%s, expected application/json", given)
+		return nil, fmt.Errorf("contentType=%s, expected application/json", given)
 	}
 	var given review
 	if err := json.Unmarshal(body, &given); err != nil {
-		return request, fmt.Errorf("decode the AdmissionReview: %w", err)
+		return nil, fmt.Errorf("decode the AdmissionReview: %w", err)
 	}
-	in := given.Request
 	switch {
-	case given.TypeMeta != reviewType || in == nil:
-		return request, errors.New("expected an AdmissionReview of admission.k8s.io/v1 with a request")
-	case len(in.UID) > maxUID:
-		return request, fmt.Errorf("request.uid of the AdmissionReview has %d bytes, expected at most %d", len(in.UID), maxUID)
+	case given.TypeMeta != reviewType || given.Request == nil:
+		return nil, errors.New("expected an AdmissionReview of admission.k8s.io/v1 with a request")
+	case len(given.Request.UID) > maxUID:
+		return nil, fmt.Errorf("request.uid of the AdmissionReview has %d bytes, expected at most %d", len(given.Request.UID), maxUID)
 	}
-	request.AdmissionRequest = in.AdmissionRequest
-	request.UserInfo = authenticationv1.UserInfo{Username: in.UserInfo.Username, Groups: in.UserInfo.Groups}
-	return request, nil
+	return given.Request, nil
 }

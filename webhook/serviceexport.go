@@ -27,7 +27,7 @@ import (
 
 // mutateServiceExport moves the export-to label to the annotation. It reads only
 // metadata, which is the same in every version of the object.
-func mutateServiceExport(_ context.Context, req admission.Request, now, was *metav1.PartialObjectMetadata) admit.Answer {
+func mutateServiceExport(_ context.Context, _ *admissionRequest, now, was *metav1.PartialObjectMetadata) admit.Answer {
 	if now.DeletionTimestamp != nil { // only its finalizers keep it
 		return admit.Allow()
 	}
@@ -39,7 +39,7 @@ func mutateServiceExport(_ context.Context, req admission.Request, now, was *met
 	wanted, failed := json.Marshal(moved)
 	response := admission.PatchResponseFromRaw(stored, wanted)
 	sort.Slice(response.Patches, func(i, j int) bool { return response.Patches[i].Path < response.Patches[j].Path }) // each is about another field
-	if err := errors.Join(err, failed, response.Complete(req)); err != nil {
+	if err := errors.Join(err, failed, response.Complete(admission.Request{})); err != nil {
 		return admit.Malformed(err.Error())
 	}
 	return response.AdmissionResponse
@@ -53,7 +53,7 @@ type Forecaster interface {
 
 // validateServiceExport has the policies review a ServiceExport, and checks the annotations
 // that would keep it from being exported at all.
-func (w webhooks) validateServiceExport(ctx context.Context, req admission.Request, now, was *mcsv1beta1.ServiceExport) admit.Answer {
+func (w webhooks) validateServiceExport(ctx context.Context, req *admissionRequest, now, was *mcsv1beta1.ServiceExport) admit.Answer {
 	if now.DeletionTimestamp != nil || was != nil && admit.Unchanged(now, was) {
 		return admit.Allow()
 	}
@@ -73,7 +73,7 @@ func (w webhooks) validateServiceExport(ctx context.Context, req admission.Reque
 		return admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()})
 	}
 	answer := w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
-		Operation: decision.Operation(req.Operation), User: user(req), Export: now, OldExport: was,
+		Operation: decision.Operation(req.Operation), User: &req.UserInfo, Export: now, OldExport: was,
 	}))
 	if !answer.Allowed {
 		return answer
@@ -89,7 +89,7 @@ func (w webhooks) validateServiceExport(ctx context.Context, req admission.Reque
 
 // validateService has the policies review the export of a Service that becomes
 // ExternalName. Otherwise one could bypass them: export first, then change.
-func (w webhooks) validateService(ctx context.Context, req admission.Request, now, was *corev1.Service) admit.Answer {
+func (w webhooks) validateService(ctx context.Context, req *admissionRequest, now, was *corev1.Service) admit.Answer {
 	// config/webhook sends no other requests here; any other is allowed.
 	if was == nil || now.Spec.Type != corev1.ServiceTypeExternalName || was.Spec.Type == corev1.ServiceTypeExternalName {
 		return admit.Allow()
@@ -106,10 +106,6 @@ func (w webhooks) validateService(ctx context.Context, req admission.Request, no
 		return admit.Allow()
 	}
 	return w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
-		Operation: decision.Update, Subject: decision.SubjectService, User: user(req), Export: export, Service: now,
+		Operation: decision.Update, Subject: decision.SubjectService, User: &req.UserInfo, Export: export, Service: now,
 	}))
-}
-
-func user(req admission.Request) *decision.UserInfo {
-	return &decision.UserInfo{Username: req.UserInfo.Username, Groups: req.UserInfo.Groups}
 }

@@ -58,12 +58,9 @@ func (v *version) wrongKey(key string) string {
 // policy is evaluated.
 func (v *version) checkAnswer(compiler *ast.Compiler) (errs []error) {
 	for _, name := range []string{denySet, warnSet} {
-		if !v.sets[name] {
-			continue
-		}
 		entries, ok := compiler.TypeEnv.GetByRef(mustPath(packagePrefix + v.pkg + "." + name)).(*types.Set)
 		if !ok {
-			continue // readSets has checked that it is a set
+			continue // the module does not have it: readSets has checked that it is a set
 		}
 		if problem := v.wrongEntry(entries.Of()); problem != "" {
 			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(v.entryLocation(compiler, name)), name, problem, v.expectedEntry()))
