@@ -50,7 +50,7 @@ func (v *version) readSets() error {
 //	a rule that neither deny nor warn uses     is usually misspelled
 //	a reference to another policy's data       would make policies fail together
 //	a parameter that is not set                would make its rule undefined
-//	sprintf with other values than verbs       would write that into its message
+//	sprintf without one value for each verb    would show that in its message
 func (v *version) checkRules(compiler *ast.Compiler) (errs []error) {
 	module := compiler.Modules[v.file()]
 	used := map[string]bool{} // the bodies of one rule count as one
