@@ -116,6 +116,9 @@ func create(desired Object) Action { return Action{Verb: Create, Object: desired
 // updateOrAdopt returns the action that makes an existing object equal to
 // desired; none if it has all desired values, and there is nothing to strip.
 func updateOrAdopt(desired Object, current metav1.Object, hasAll bool, strip mergePatch) []Action {
+	if len(strip) == 0 {
+		strip = nil
+	}
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || !model.IsManaged(current) {
 		return []Action{adopt(desired, current, strip)}
 	}

@@ -16,40 +16,67 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 
+	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// comparison compares objects of one kind in the exchange.
-type comparison[T Object] struct {
-	kind metav1.TypeMeta
-	// hasAll reports whether an object has all that is desired beside its metadata.
-	hasAll func(current, desired T) bool
-	// strip is what is to be removed of an object before an apply.
-	strip func(current, desired T) mergePatch
-	own   bool // whatever managedFields say
-}
-
-// recordComparison compares records, which have nothing to compare but a spec. That of a
-// record that Comity did not apply, such as one that was restored without managedFields, is
-// made the desired one in one write: an apply would leave the fields that it does not name.
-func recordComparison[T Object](kind metav1.TypeMeta, own bool) comparison[T] {
-	spec := func(record T) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
-	return comparison[T]{
-		kind: kind, own: own,
-		hasAll: func(current, desired T) bool { return equality.Semantic.DeepEqual(spec(current), spec(desired)) },
-		strip: func(current, desired T) mergePatch {
-			if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; adopting || model.IsManaged(current) {
-				return nil
-			}
-			return difference(mergePatch{"spec": spec(current)}, mergePatch{"spec": spec(desired)})
-		},
+// compareAll compares the objects of one kind in the exchange, in the order of their names, so
+// that the same input always gives the same actions. Of two desired objects with one name the
+// last counts. own is that of PublishInput.
+func compareAll[T Object](kind metav1.TypeMeta, desired []Object, current []T, own bool) changes {
+	var plan changes
+	want, existing := indexed(desired), indexed(current)
+	for _, at := range slices.SortedFunc(maps.Keys(want), model.CompareKeys) {
+		was, exists := existing[at]
+		switch {
+		case !exists:
+			plan.apply = append(plan.apply, create(want[at]))
+		case !own && !model.IsManaged(was):
+			plan.problems = append(plan.problems, model.Problemf(model.ReasonNameTaken, "",
+				"%s %s was not created by Comity, so nothing is published under that name there; delete it", kind.Kind, at))
+		case changesAddressType(was, want[at]):
+			plan.apply = append(append(plan.apply, remove(was, kind)...), create(want[at]))
+		default:
+			plan.apply = append(plan.apply, update(want[at], was)...)
+		}
 	}
+	for _, at := range slices.SortedFunc(maps.Keys(existing), model.CompareKeys) {
+		if _, wanted := want[at]; !wanted && (own || model.IsManaged(existing[at])) {
+			plan.remove = append(plan.remove, remove(existing[at], kind)...)
+		}
+	}
+	return plan
 }
 
-// difference is the patch that makes current equal desired; nil if it is.
+// update makes an object in the exchange equal to desired. Records have nothing to compare but a
+// spec. That of a record that Comity did not apply, such as one that was restored without
+// managedFields, is made the desired one in one write: an apply would leave the fields that it
+// does not name.
+func update(desired, current Object) []Action {
+	if slice, is := desired.(*discoveryv1.EndpointSlice); is {
+		return updateOrAdopt(desired, current, sliceHasAll(current.(*discoveryv1.EndpointSlice), slice), strayPatch(current, desired, nil))
+	}
+	spec := func(record Object) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
+	strip := mergePatch{}
+	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; !adopting && !model.IsManaged(current) {
+		strip = difference(mergePatch{"spec": spec(current)}, mergePatch{"spec": spec(desired)})
+	}
+	record, isExport := current.(*exchangev1alpha1.ExportRecord)
+	if _, confirmed := current.GetAnnotations()[model.AnnotationConfirmLost]; isExport && confirmed && !record.Spec.Lost { // it was followed
+		strip["metadata"] = map[string]any{"annotations": map[string]any{model.AnnotationConfirmLost: nil}}
+	}
+	actions := updateOrAdopt(desired, current, equality.Semantic.DeepEqual(spec(current), spec(desired)), strip)
+	if isExport && desired.(*exchangev1alpha1.ExportRecord).Spec.Withdrawn {
+		// The withdrawal is built from the record that was read. If there is a newer one,
+		// of an export that was created again, it would name the wrong ServiceExport.
+		return asRead(current, actions)
+	}
+	return actions
+}
+
+// difference is the patch that makes current equal desired; empty if it is.
 func difference(current, desired mergePatch) mergePatch {
 	was, _ := json.Marshal(current) // the spec of a record holds nothing that JSON cannot express
 	is, _ := json.Marshal(desired)
@@ -58,36 +85,7 @@ func difference(current, desired mergePatch) mergePatch {
 	if err = errors.Join(err, json.Unmarshal(patch, &out)); err != nil {
 		panic(err) // neither is an object: a programming error
 	}
-	if len(out) == 0 {
-		return nil
-	}
 	return out
-}
-
-// all compares in the order of the names, so that the same input always gives the same
-// actions.
-func (c comparison[T]) all(desired, current map[types.NamespacedName]T) changes {
-	var plan changes
-	for _, at := range slices.SortedFunc(maps.Keys(desired), model.CompareKeys) {
-		existing, exists := current[at]
-		switch {
-		case !exists:
-			plan.apply = append(plan.apply, create(desired[at]))
-		case !c.own && !model.IsManaged(existing):
-			plan.problems = append(plan.problems, model.Problemf(model.ReasonNameTaken, "",
-				"%s %s was not created by Comity, so nothing is published under that name there; delete it", c.kind.Kind, at))
-		case changesAddressType(existing, desired[at]):
-			plan.apply = append(append(plan.apply, remove(existing, c.kind)...), create(desired[at]))
-		default:
-			plan.apply = append(plan.apply, updateOrAdopt(desired[at], existing, c.hasAll(existing, desired[at]), c.strip(existing, desired[at]))...)
-		}
-	}
-	for _, at := range slices.SortedFunc(maps.Keys(current), model.CompareKeys) {
-		if _, wanted := desired[at]; !wanted && (c.own || model.IsManaged(current[at])) {
-			plan.remove = append(plan.remove, remove(current[at], c.kind)...)
-		}
-	}
-	return plan
 }
 
 // changesAddressType reports whether a desired slice has another address type than
@@ -159,8 +157,8 @@ func sliceHasAll(current, desired *discoveryv1.EndpointSlice) bool {
 // mergePatch is a JSON merge patch: null removes.
 type mergePatch map[string]any
 
-// strayPatch is the patch that removes labels, and fields of the spec; nil if there is nothing
-// to remove. All else in a slice are lists that an apply replaces as a whole.
+// strayPatch is the patch that removes labels, and fields of the spec; empty if there is
+// nothing to remove. All else in a slice are lists that an apply replaces as a whole.
 func strayPatch(current, desired metav1.Object, spec map[string]any) mergePatch {
 	labels := map[string]any{}
 	for key := range current.GetLabels() {
@@ -174,9 +172,6 @@ func strayPatch(current, desired metav1.Object, spec map[string]any) mergePatch 
 	}
 	if len(labels) > 0 {
 		p["metadata"] = map[string]any{"labels": labels}
-	}
-	if len(p) == 0 {
-		return nil
 	}
 	return p
 }

@@ -98,30 +98,8 @@ func keyOf(obj metav1.Object) types.NamespacedName {
 // missing was lost.
 func Publish(in PublishInput) PublishPlan {
 	wantSlices, wantRecords := in.desired()
-	slicesStrip := func(current, desired *discoveryv1.EndpointSlice) mergePatch { return strayPatch(current, desired, nil) }
-	copies := comparison[*discoveryv1.EndpointSlice]{kind: sliceKind, hasAll: sliceHasAll, strip: slicesStrip, own: in.Own}.
-		all(wantSlices, indexed(in.CurrentSlices))
-	currentRecords := indexed(in.CurrentRecords)
-	compare := recordComparison[*exchangev1alpha1.ExportRecord](recordKind, in.Own)
-	restored := compare.strip
-	compare.strip = func(current, desired *exchangev1alpha1.ExportRecord) mergePatch {
-		patch := restored(current, desired)
-		if _, confirmed := current.Annotations[model.AnnotationConfirmLost]; confirmed && !current.Spec.Lost { // it was followed
-			if patch == nil {
-				patch = mergePatch{}
-			}
-			patch["metadata"] = map[string]any{"annotations": map[string]any{model.AnnotationConfirmLost: nil}}
-		}
-		return patch
-	}
-	records := compare.all(wantRecords, currentRecords)
-	for i, action := range records.apply {
-		if record, is := action.Object.(*exchangev1alpha1.ExportRecord); is && record.Spec.Withdrawn && action.Verb == Update {
-			// The withdrawal is built from the record that was read. If there is a newer one,
-			// of an export that was created again, it would name the wrong ServiceExport.
-			records.apply[i].ResourceVersion = currentRecords[keyOf(record)].ResourceVersion
-		}
-	}
+	copies := compareAll(sliceKind, wantSlices, in.CurrentSlices, in.Own)
+	records := compareAll(recordKind, wantRecords, in.CurrentRecords, in.Own)
 	plan := PublishPlan{Problems: append(copies.problems, records.problems...)}
 	all := slices.Concat(copies.apply, records.apply, records.remove, copies.remove)
 	namespaces := sets.Set[string]{}
@@ -142,31 +120,28 @@ func Publish(in PublishInput) PublishPlan {
 	return plan
 }
 
-// desired returns the slices and records that are to exist.
-func (in PublishInput) desired() (map[types.NamespacedName]*discoveryv1.EndpointSlice, map[types.NamespacedName]*exchangev1alpha1.ExportRecord) {
-	copies := map[types.NamespacedName]*discoveryv1.EndpointSlice{}
-	records := map[types.NamespacedName]*exchangev1alpha1.ExportRecord{}
+// desired returns the slices and records that are to exist. Where the export is published,
+// its record comes after what the current one is to state otherwise, and counts.
+func (in PublishInput) desired() (copies, records []Object) {
 	for _, current := range in.CurrentRecords {
 		if in.isOwn(current) && current.DeletionTimestamp == nil && !in.Moved && !slices.Contains(in.Collect, current.Namespace) {
-			r := in.stated(current)
-			records[keyOf(r)] = r
+			records = append(records, in.stated(current))
 		}
 	}
 	if in.Record == nil {
-		return copies, records
+		return nil, records
 	}
 	for _, namespace := range in.Audience {
 		for _, source := range in.Slices {
-			s := &discoveryv1.EndpointSlice{
+			copies = append(copies, sign(&discoveryv1.EndpointSlice{
 				TypeMeta:    sliceKind,
 				ObjectMeta:  exchangeMeta(namespace, source.Name, source.Labels, source.Annotations),
 				AddressType: source.AddressType, Endpoints: source.Endpoints, Ports: source.Ports,
-			}
-			copies[keyOf(s)] = sign(s, nil)
+			}, nil))
 		}
 		r := in.record(namespace, *in.Record, in.Annotations)
 		in.keepVersion(r)
-		records[keyOf(r)] = r
+		records = append(records, r)
 	}
 	return copies, records
 }
@@ -221,9 +196,9 @@ func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportReco
 // there is none if that is nil. current is what exists there; nil if nothing does. own is
 // that of PublishInput.
 func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordSpec, current *exchangev1alpha1.NamespaceRecord, own bool) []Action {
-	var want *exchangev1alpha1.NamespaceRecord
+	var want []Object
 	if desired != nil {
-		want = &exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}
+		want = append(want, sign(&exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}, nil))
 	}
 	return single(namespaceKind, want, current, own)
 }
@@ -232,24 +207,18 @@ func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordS
 // current is the record called desired.ClusterID; nil if there is none. own is that of
 // PublishInput.
 func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []Action {
-	want := &exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired}
-	return single(memberKind, want, current, own)
+	want := sign(&exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired}, nil)
+	return single(memberKind, []Object{want}, current, own)
 }
 
-// single plans one record, of which there is at most one; nil is none.
-func single[T any, P interface {
-	*T
+// single plans records of which at most one exists: current, unless that is nil.
+func single[T interface {
 	Object
-}](kind metav1.TypeMeta, desired, current P, own bool) []Action {
-	var at types.NamespacedName // the same for both, whatever their names
-	want, existing := map[types.NamespacedName]P{}, map[types.NamespacedName]P{}
-	if desired != nil {
-		want[at] = sign(desired, nil)
-	}
-	if current != nil {
-		existing[at] = current
-	}
-	plan := recordComparison[P](kind, own).all(want, existing)
+	comparable
+}](kind metav1.TypeMeta, desired []Object, current T, own bool) []Action {
+	var none T
+	existing := model.Without([]T{current}, func(o T) bool { return o == none })
+	plan := compareAll(kind, desired, existing, own)
 	return append(plan.apply, plan.remove...)
 }
 
@@ -260,21 +229,20 @@ func single[T any, P interface {
 // reason. own is that of PublishInput. The actions may be made in any order; the problems
 // name foreign objects that have the names of reports.
 func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord, own bool) ([]Action, []model.Problem) {
-	existing := indexed(current)
-	want := map[types.NamespacedName]*exchangev1alpha1.ImportRecord{}
+	var want []Object
 	for exchange, spec := range desired {
-		r := &exchangev1alpha1.ImportRecord{
+		old, has := model.Find(current, func(r *exchangev1alpha1.ImportRecord) bool { return r.Namespace == exchange })
+		if has && (own || model.IsManaged(old)) &&
+			old.Spec.ExportUID == spec.ExportUID && old.Spec.Imported == spec.Imported && old.Spec.Reason == spec.Reason {
+			spec.Since = old.Spec.Since
+		}
+		want = append(want, sign(&exchangev1alpha1.ImportRecord{
 			TypeMeta:   reportKind,
 			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
-		}
-		if old, has := existing[keyOf(r)]; has && (own || model.IsManaged(old)) &&
-			old.Spec.ExportUID == spec.ExportUID && old.Spec.Imported == spec.Imported && old.Spec.Reason == spec.Reason {
-			r.Spec.Since = old.Spec.Since
-		}
-		want[keyOf(r)] = sign(r, nil)
+		}, nil))
 	}
-	plan := recordComparison[*exchangev1alpha1.ImportRecord](reportKind, own).all(want, existing)
+	plan := compareAll(reportKind, want, current, own)
 	return slices.Concat(plan.apply, plan.remove), plan.problems
 }
 
@@ -292,8 +260,8 @@ func managedMeta(namespace, name string) metav1.ObjectMeta {
 	return exchangeMeta(namespace, name, map[string]string{labelManagedBy: model.ManagedBy}, nil)
 }
 
-func indexed[T metav1.Object](list []T) map[types.NamespacedName]T {
-	index := make(map[types.NamespacedName]T, len(list))
+func indexed[T Object](list []T) map[types.NamespacedName]Object {
+	index := make(map[types.NamespacedName]Object, len(list))
 	for _, obj := range list {
 		index[keyOf(obj)] = obj
 	}

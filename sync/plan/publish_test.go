@@ -536,6 +536,7 @@ func TestNamespacesAndMember(t *testing.T) {
 func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "comity-a", Name: "shop", UID: "uid", ResourceVersion: "1"}
 	namespace := &exchangev1alpha1.NamespaceRecord{ObjectMeta: meta, Spec: exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "1", "old": "x"}}}
+	meta.Name = "a"
 	member := &exchangev1alpha1.MemberRecord{ObjectMeta: meta, Spec: exchangev1alpha1.MemberRecordSpec{ClusterID: "a", Version: "1", PodCIDRs: []string{"10.0.0.0/8"}}}
 	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "2"}
 	adopted := append(plan.Namespace("comity-a", "shop", &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "2"}}, namespace, true),

@@ -30,11 +30,11 @@ func TestDriftOfService(t *testing.T) {
 		change func(s *corev1.Service)
 		want   mergePatch
 	}{
-		{"nothing", func(*corev1.Service) {}, nil},
+		{"nothing", func(*corev1.Service) {}, mergePatch{}},
 		{"what an apply reverts", func(s *corev1.Service) {
 			s.Spec.Ports[0].Name, s.Spec.SessionAffinity, s.Labels["multicluster.kubernetes.io/service-name"] = "x", "ClientIP", "x"
-		}, nil},
-		{"labels of users, and ours", func(s *corev1.Service) { s.Labels["mine"], s.Labels["comity.dev/x"] = "", "" }, nil},
+		}, mergePatch{}},
+		{"labels of users, and ours", func(s *corev1.Service) { s.Labels["mine"], s.Labels["comity.dev/x"] = "", "" }, mergePatch{}},
 		{"labels that are read", func(s *corev1.Service) {
 			s.Labels["kubernetes.io/service-name"], s.Labels["service.kubernetes.io/headless"], s.Labels["multicluster.kubernetes.io/source-cluster"] = "", "", ""
 		}, mergePatch{"metadata": map[string]any{"labels": map[string]any{
@@ -72,7 +72,7 @@ func TestDriftOfImportAndSlice(t *testing.T) {
 	if diff := cmp.Diff(want, importDrift(edited, headless)); diff != "" {
 		t.Errorf("import (-want +got):\n%s", diff)
 	}
-	if p := importDrift(headless, edited); p != nil {
+	if p := importDrift(headless, edited); len(p) > 0 {
 		t.Errorf("what is missing is applied, not stripped: %v", p)
 	}
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"service.kubernetes.io/service-proxy-name": "x", "mine": "y"}}}
