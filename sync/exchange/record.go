@@ -246,16 +246,13 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 		SourceExport: model.SourceExport{Cluster: self, UID: export.UID, CreatedAt: age(export.CreationTimestamp.Time)},
 		Key:          key,
 		ServiceProperties: model.ServiceProperties{
-			Type: mcsv1beta1.ClusterSetIP, Ports: ports.Exported(service), IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity,
+			Type: model.ImportType(service), Ports: ports.Exported(service), IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity,
 			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
 			Labels: model.Unreserved(export.Spec.ExportedLabels), Annotations: model.Unreserved(export.Spec.ExportedAnnotations),
 		},
 	}
 	// A value that is too long stays invalid when it is shortened.
 	out.Tiers = model.OneLine(export.Annotations[model.AnnotationTiers], model.MaxTiersBytes+len("…"))
-	if spec.ClusterIP == corev1.ClusterIPNone {
-		out.Type = mcsv1beta1.Headless
-	}
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		out.SessionAffinityConfig = spec.SessionAffinityConfig
 	}

@@ -181,6 +181,14 @@ func CheckExportable(key types.NamespacedName, service *corev1.Service) *NotExpo
 	return nil
 }
 
+// ImportType is the type that the import of a Service has, or that of a derived Service.
+func ImportType(service *corev1.Service) mcsv1beta1.ServiceImportType {
+	if service.Spec.ClusterIP == corev1.ClusterIPNone {
+		return mcsv1beta1.Headless
+	}
+	return mcsv1beta1.ClusterSetIP
+}
+
 // PortSelection says which ports of its Service an export shares: all, or those of
 // some names. The zero value selects none.
 type PortSelection struct {
@@ -195,39 +203,31 @@ func AllPorts() PortSelection { return PortSelection{all: true} }
 // without one.
 func PortsNamed(names ...string) PortSelection { return PortSelection{names: slices.Clone(names)} }
 
-// ParsePortSelection reads the value of comity.dev/export-ports: names of ports
-// separated by commas, white space around them ignored. It fails on an empty list, an
-// empty item, an item that is no name of a port, and a name that is repeated.
-func ParsePortSelection(text string) (PortSelection, error) {
-	names, err := items(text, "port", "names of ports", "http,grpc")
-	if err != nil {
-		return PortSelection{}, err
-	}
-	for i, name := range names {
-		switch {
-		case len(validation.IsDNS1123Label(name)) > 0:
-			return PortSelection{}, fmt.Errorf("item %d of %s is %s, which is not a port name; expected names of ports separated by commas, such as %q",
-				i+1, Quote(text), Quote(name), "http,grpc")
-		case slices.Contains(names[:i], name):
-			return PortSelection{}, fmt.Errorf("item %d of %s repeats %q; expected each name once", i+1, Quote(text), name)
-		}
-	}
-	return PortSelection{names: names}, nil
-}
-
 // PortsOfExport is what the annotation comity.dev/export-ports of a ServiceExport
-// selects: every port if it has none. An error, which names object and annotation,
-// never comes with a selection that has a port.
+// selects: every port if it has none, else names of ports separated by commas, white space
+// around them ignored. It fails on an empty list, an empty item, an item that is no name of a
+// port, and a name that is repeated. An error, which names object and annotation, never comes
+// with a selection that has a port.
 func PortsOfExport(export metav1.Object) (PortSelection, error) {
 	text, set := export.GetAnnotations()[AnnotationExportPorts]
 	if !set {
 		return AllPorts(), nil
 	}
-	selection, err := ParsePortSelection(text)
+	names, err := items(text, "port", "names of ports", "http,grpc")
+	for i, name := range names {
+		switch {
+		case err != nil:
+		case len(validation.IsDNS1123Label(name)) > 0:
+			err = fmt.Errorf("item %d of %s is %s, which is not a port name; expected names of ports separated by commas, such as %q",
+				i+1, Quote(text), Quote(name), "http,grpc")
+		case slices.Contains(names[:i], name):
+			err = fmt.Errorf("item %d of %s repeats %q; expected each name once", i+1, Quote(text), name)
+		}
+	}
 	if err != nil {
 		return PortSelection{}, fmt.Errorf("ServiceExport %s/%s, annotation %s: %w", export.GetNamespace(), export.GetName(), AnnotationExportPorts, err)
 	}
-	return selection, nil
+	return PortSelection{names: names}, nil
 }
 
 // All reports whether every port is selected.

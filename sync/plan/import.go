@@ -160,7 +160,7 @@ func (p *importer) serviceProblems() []model.Problem {
 	}
 	if p.replaces() {
 		what := fmt.Sprintf("of type %s", p.Desired.Type)
-		if headless := p.existing.Spec.ClusterIP == corev1.ClusterIPNone; headless == (p.Desired.Type == mcsv1beta1.Headless) {
+		if model.ImportType(p.existing) == p.Desired.Type {
 			what = "of IP family " + model.Join(p.families, " and ")
 		}
 		add(model.ReasonTypeChanged, "the export that decides %s is now %s, so derived Service %q is created again; clients have to resolve the name again",

@@ -91,10 +91,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 
 // standingService takes the properties of a derived Service.
 func standingService(out *model.Import, s *corev1.Service) {
-	out.Type, out.Ports, out.Tiers = mcsv1beta1.ClusterSetIP, nil, s.Annotations[model.AnnotationTiers]
-	if s.Spec.ClusterIP == corev1.ClusterIPNone {
-		out.Type = mcsv1beta1.Headless
-	}
+	out.Type, out.Ports, out.Tiers = model.ImportType(s), nil, s.Annotations[model.AnnotationTiers]
 	for _, p := range s.Spec.Ports {
 		port := mcsv1beta1.ServicePort{Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port}
 		if p.Name != unnamed(port) { // else a name that proxyName made

@@ -68,11 +68,10 @@ func (p *importer) adoptsService(s *corev1.Service) bool {
 // mustReplace reports whether s cannot be changed into the derived Service:
 // Kubernetes allows no change of clusterIP from or to None, or to another family.
 func (p *importer) mustReplace(s *corev1.Service) bool {
-	headless := s.Spec.ClusterIP == corev1.ClusterIPNone
-	if headless != (p.Desired.Type == mcsv1beta1.Headless) {
+	if model.ImportType(s) != p.Desired.Type {
 		return s.Spec.Type != corev1.ServiceTypeExternalName // which has no cluster IP
 	}
-	return !headless && losesFirstFamily(s.Spec.IPFamilies, supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
+	return p.Desired.Type != mcsv1beta1.Headless && losesFirstFamily(s.Spec.IPFamilies, supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
 }
 
 // chooseName is the name of the existing derived Service, or else the first free

@@ -259,11 +259,11 @@ func (p *importer) carries(t discoveryv1.AddressType) bool {
 		if families == nil {
 			families = p.Desired.IPFamilies
 		}
-		headless := p.Desired.Type == mcsv1beta1.Headless
+		kind := p.Desired.Type
 		if p.Frozen && p.existing != nil { // the existing Service is not changed
-			headless = p.existing.Spec.ClusterIP == corev1.ClusterIPNone
+			kind = model.ImportType(p.existing)
 		}
-		return !headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
+		return kind != mcsv1beta1.Headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
 	}
 	return false // FQDN: kube-proxy serves none
 }

@@ -205,18 +205,15 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 // ServiceImport it would answer that the name does not exist, and resolvers
 // would cache that.
 func (p *importer) importType() mcsv1beta1.ServiceImportType {
-	switch {
-	case p.existing == nil:
+	if p.existing == nil {
 		return p.Desired.Type
-	case p.existing.Spec.ClusterIP == corev1.ClusterIPNone:
-		return mcsv1beta1.Headless
 	}
-	return mcsv1beta1.ClusterSetIP
+	return model.ImportType(p.existing)
 }
 
 // importIPs are the cluster IPs of the derived Service; none if it is headless.
 func (p *importer) importIPs() []string {
-	if p.existing == nil || p.existing.Spec.ClusterIP == corev1.ClusterIPNone {
+	if p.existing == nil || p.importType() == mcsv1beta1.Headless {
 		return nil
 	}
 	return slices.Clone(p.existing.Spec.ClusterIPs)
