@@ -359,7 +359,7 @@ func importContradiction(effect preview.Effect, in decision.ImportInput, before,
 	refused := func(verdict decision.Verdict) bool {
 		source := model.ClusterID(in.Source.Cluster)
 		view := decide.ImportView{
-			Self: "a", Peers: []decide.PeerView{{Published: exchange.Published{Member: model.Member{ID: source}, Known: true}, Verdict: &verdict}},
+			Self: "a", Peers: []exchange.Published{{Member: model.Member{ID: source}, Known: true, Verdict: &verdict}},
 			Local: decide.LocalExport{Key: types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}, Namespace: in.Namespace},
 		}
 		return !slices.Contains(decide.Import(view).Finding.Unsynced, source) // of what is refused, nothing is awaited

@@ -194,7 +194,7 @@ func (i *importController) view(ctx context.Context, key types.NamespacedName) (
 			return v, err
 		}
 	}
-	v.Peers = decide.PeerViews(i.Peers.Read(key, true))
+	v.Peers = i.Peers.Read(key, true)
 	v.FormsAt = decide.FormsAt(i.leading(), v.Now, v.Peers, i.Retry)
 	decide.ReadList(&v)
 	if i.ImportAdmitter != nil && !v.ImportDisabled {

@@ -249,7 +249,7 @@ func StoredImports(ctx context.Context, self model.ClusterID, reader client.Read
 		if err != nil {
 			return nil, err
 		}
-		view := decide.ImportView{Self: self, Peers: decide.PeerViews(peers.Read(key, false)), Local: decide.LocalExport{Key: key, Namespace: namespace}}
+		view := decide.ImportView{Self: self, Peers: peers.Read(key, false), Local: decide.LocalExport{Key: key, Namespace: namespace}}
 		view.Current.Import = current
 		decide.ReadList(&view)
 		out = append(out, decide.ImportInputs(view)...)

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -111,16 +112,16 @@ func (i *importing) findUnsynced() []model.ClusterID {
 }
 
 // isAwaited reports whether a list is not to form before the exports of p were read.
-func (p PeerView) isAwaited() bool { return p.Known && !p.Removed && !p.Synced }
+func isAwaited(p exchange.Published) bool { return p.Known && !p.Removed && !p.Synced }
 
 // FormsAt is from when on a list forms without the members that were not read: once each was
 // waited for since this process became the leader, or since its Peer was created. A join
 // creates several Peers, and which cluster is read first must not decide. A Peer that seems
 // to be made later than in this moment is by another clock, and not waited for.
-func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.Time {
+func FormsAt(leading, now time.Time, peers []exchange.Published, wait time.Duration) time.Time {
 	out := leading.Add(wait)
 	for _, p := range peers {
-		if p.isAwaited() && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
+		if isAwaited(p) && p.Added.Sub(now) < wait && p.Added.Add(wait).After(out) {
 			out = p.Added.Add(wait)
 		}
 	}
@@ -128,8 +129,8 @@ func FormsAt(leading, now time.Time, peers []PeerView, wait time.Duration) time.
 }
 
 // known is what is known of another cluster; zero if nothing is.
-func (v *ImportView) known(id model.ClusterID) PeerView {
-	p, _ := model.Find(v.Peers, func(p PeerView) bool { return p.ID == id })
+func (v *ImportView) known(id model.ClusterID) exchange.Published {
+	p, _ := model.Find(v.Peers, func(p exchange.Published) bool { return p.ID == id })
 	return p
 }
 

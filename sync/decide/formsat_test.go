@@ -15,15 +15,15 @@ import (
 func TestAListWaitsForAPeerThatWasJustCreated(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }
-	peer := func(added int, change func(*exchange.Published)) []PeerView {
+	peer := func(added int, change func(*exchange.Published)) []exchange.Published {
 		p := exchange.Published{Known: true, Member: model.Member{ID: "b", Added: at(added)}}
 		change(&p)
-		return []PeerView{{Published: p}}
+		return []exchange.Published{p}
 	}
 	unread := func(*exchange.Published) {}
 	for name, test := range map[string]struct {
 		leading int
-		peers   []PeerView
+		peers   []exchange.Published
 		want    int
 	}{
 		"no Peer":                                {-60, nil, -50},

@@ -35,9 +35,9 @@ type ImportView struct {
 	// IdentityLabels are the namespace labels that must be the same on both sides; none
 	// compares nothing.
 	IdentityLabels []string
-	// Peers are the other clusters: the members, the clusters that were
-	// removed, and those that ReadList adds.
-	Peers []PeerView
+	// Peers are what is known of the other clusters: of the members, of the clusters that were
+	// removed, and of those that ReadList adds.
+	Peers []exchange.Published
 	// Answers is what the probes found for this import alone (see ImportDecision.Probe):
 	// whether an endpoint of a cluster answers; nothing of a cluster of which that is not known.
 	Answers map[model.ClusterID]bool
@@ -89,7 +89,7 @@ func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
 	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced}}}
-	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, PeerView.isAwaited) {
+	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, isAwaited) {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d
 	}
@@ -182,7 +182,7 @@ func (i *importing) again() (wait time.Duration) {
 		}
 	}
 	// Policies are not evaluated for a member that exports nothing, as most do of most imports.
-	isUnevaluated := func(p PeerView) bool {
+	isUnevaluated := func(p exchange.Published) bool {
 		_, listed := i.list.Find(p.ID)
 		return (p.Export != nil || listed) && p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated
 	}
@@ -236,7 +236,7 @@ func Obstacle(reason string, current plan.Current) plan.Object {
 // ImportInputs are what policies with stage Import decide on for one import: the
 // export of each member whose exports were read, and of each cluster that the import
 // lists and that was not read. Of the view, Self, Local.Key, Local.Namespace, Peers and
-// List count, and the annotations of Current.Import; of a PeerView, the member and what it publishes.
+// List count, and the annotations of Current.Import; of each of Peers, the member and what it publishes.
 func ImportInputs(v ImportView) []decision.ImportInput {
 	var from []decision.ImportInput
 	for _, p := range v.Peers {
@@ -271,7 +271,7 @@ func ReadList(v *ImportView) {
 	add := func(id model.ClusterID) {
 		if !known[id] {
 			known[id] = true
-			v.Peers = append(v.Peers, PeerView{Published: exchange.Published{Member: model.Member{ID: id, Liveness: model.Liveness{State: model.Lost}}}})
+			v.Peers = append(v.Peers, exchange.Published{Member: model.Member{ID: id, Liveness: model.Liveness{State: model.Lost}}})
 		}
 	}
 	for _, e := range v.List.Entries {

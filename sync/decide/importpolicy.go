@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -38,7 +39,7 @@ func (r ruling) denies() bool { return r.outcome == decision.Denied }
 //	the annotation cannot be read            NotEvaluated  NotEvaluated
 //	the policies could not be evaluated      NotEvaluated  NotEvaluated
 //	otherwise                                Allowed
-func (v *ImportView) ruling(p *PeerView) ruling {
+func (v *ImportView) ruling(p *exchange.Published) ruling {
 	namespace := v.Local.Key.Namespace
 	if p.NotAccepted {
 		return ruling{decision.Denied, model.ReasonNamespaceNotAccepted, fmt.Sprintf(
@@ -130,11 +131,11 @@ func (v ReportView) byRule(source model.ClusterID) (model.Report, bool) {
 // sameness compares the identity of the namespace of an export, so that what the webhook
 // of the exporter did not compare, because it was down or bypassed or the label came
 // later, is not imported. Without the Namespace nothing is imported anyway.
-func (v *ImportView) sameness(p *PeerView) ruling {
+func (v *ImportView) sameness(p *exchange.Published) ruling {
 	if len(v.IdentityLabels) == 0 || v.Local.Namespace == nil {
 		return ruling{outcome: decision.Allowed}
 	}
-	theirs, known := p.identity()
+	theirs, known := identityOf(p)
 	if !known {
 		return ruling{decision.NotEvaluated, model.ReasonNamespaceUnknown, fmt.Sprintf(
 			"the identity of Namespace %s in cluster %s is not known; select the Namespace with --publish-namespaces there, or leave it out of "+
@@ -149,9 +150,9 @@ func (v *ImportView) sameness(p *PeerView) ruling {
 	return ruling{outcome: decision.Allowed}
 }
 
-// identity are the identity labels of the namespace of the export; false if they are not
+// identityOf are the identity labels of the namespace of the export; false if they are not
 // known.
-func (p *PeerView) identity() (map[string]string, bool) {
+func identityOf(p *exchange.Published) (map[string]string, bool) {
 	if p.Export != nil && p.Export.Identity != nil {
 		return p.Export.Identity, true
 	}

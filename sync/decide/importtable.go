@@ -29,23 +29,6 @@ import (
 //	| Replaced | published with another UID, or again after it was ended, suspended or refused for more than a minute | keeps its place if no property of the import changes, else last | follow |
 //	| Joined | published, and the list has no entry of its cluster | last; when the list forms, by age | follow |
 
-// PeerView is what this cluster knows of one other cluster, for one import: of each
-// member, and of each cluster that the import lists and that is no member now.
-type PeerView struct {
-	exchange.Published
-	// Verdict is what the policies with stage Import answer; nil if there are none.
-	Verdict *decision.Verdict
-}
-
-// PeerViews are views of what was read, with no verdict yet.
-func PeerViews(read []exchange.Published) []PeerView {
-	out := make([]PeerView, len(read))
-	for i := range read {
-		out[i].Published = read[i]
-	}
-	return out
-}
-
 // OwnSource is this cluster's own export as a source of the import.
 type OwnSource struct {
 	// State is SourcePublished, SourceEnded, SourceSuspended or SourceNotRead.
@@ -89,10 +72,10 @@ func (i *importing) ownSource() (source, bool) {
 
 // peerSource finds the row of one other cluster; false if it is no source: it has no entry,
 // and publishes nothing that is imported.
-func (i *importing) peerSource(p *PeerView) (source, bool) {
+func (i *importing) peerSource(p *exchange.Published) (source, bool) {
 	entry, listed := i.before.Find(p.ID)
 	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.rulings[p.ID]
-	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, p.withdraws(entry)
+	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, withdraws(p, entry)
 	switch {
 	case p.Removed:
 		s.State = model.SourceRemoved
@@ -146,7 +129,7 @@ func (s *source) publish(export *model.Export, e model.Entry, listed bool, now t
 // earlier row counts: that the ServiceExport is gone. The withdrawal of an earlier export is
 // what a restored store brings back. One that narrowed the scope is none for who found the
 // export where only this cluster reads.
-func (p *PeerView) withdraws(e model.Entry) (found model.SourceState) {
+func withdraws(p *exchange.Published, e model.Entry) (found model.SourceState) {
 	if p.Export != nil || !p.Synced {
 		return ""
 	}

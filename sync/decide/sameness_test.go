@@ -73,7 +73,7 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 				t.Errorf("the problem is %+v", d.Finding.Problems[0])
 			}
 			report, known := ReportView{Key: web, Self: "a", Namespace: NamespaceReady,
-				Observation: model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result(s.peer("c").Published)
+				Observation: model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result(*s.peer("c"))
 			if !known || report.Imported != tc.kept || report.Reason != tc.reason || !strings.Contains(report.Message, what) {
 				t.Errorf("reported %+v", report)
 			}

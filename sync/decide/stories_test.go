@@ -24,7 +24,7 @@ func TestANewClusterJoinsLastAndIsServed(t *testing.T) {
 	s.publishes("b", at(-30))
 	s.step()
 	s.after(time.Hour)
-	s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Known: true, Member: model.Member{ID: "c", Liveness: model.Liveness{State: model.Connected}}}})
+	s.v.Peers = append(s.v.Peers, exchange.Published{Known: true, Member: model.Member{ID: "c", Liveness: model.Liveness{State: model.Connected}}})
 	s.is("b; ClusterSetIP http/80; from b") // it is not waited for
 	s.publishes("c", at(-60))
 	s.is("b c; ClusterSetIP http/80; from b c")
@@ -32,7 +32,7 @@ func TestANewClusterJoinsLastAndIsServed(t *testing.T) {
 		t.Error("an event for what is stored")
 	}
 	// One that differs, and is younger, waits for nothing.
-	s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Known: true, Member: model.Member{ID: "d"}}})
+	s.v.Peers = append(s.v.Peers, exchange.Published{Known: true, Member: model.Member{ID: "d"}})
 	s.publishes("d", at(50), port("metrics", 90))
 	if d := Import(s.view()); len(d.Joined) != 1 || d.Joined[0].Cluster != "d" {
 		t.Errorf("joined %v", d.Joined)
@@ -108,7 +108,7 @@ func TestADeciderThatIsGoneForGood(t *testing.T) {
 	}{
 		"leave --id": {func(s *story) {
 			s.v.Peers = s.v.Peers[:1]
-			s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Removed: true, Member: model.Member{ID: "b"}}})
+			s.v.Peers = append(s.v.Peers, exchange.Published{Removed: true, Member: model.Member{ID: "b"}})
 		}, "c; ClusterSetIP http/80 metrics/90; from c"},
 		"confirm takeover, while frozen": {func(s *story) { s.confirms("c/of-c") }, "c b; ClusterSetIP http/80 metrics/90; from b c"},
 	} {
@@ -419,7 +419,7 @@ func TestTheOwnEntryFollowsTheOwnIDAlsoIfAMemberHasTheOneBefore(t *testing.T) {
 	s.exportsHere(publishedBy("a", at(-1)))
 	s.step()
 	s.v.Self = "b"
-	s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Member: model.Member{ID: "a"}, Known: true}})
+	s.v.Peers = append(s.v.Peers, exchange.Published{Member: model.Member{ID: "a"}, Known: true})
 	s.step()
 	if got := s.list(); got != "b" {
 		t.Errorf("while the member is not read, the list is %q", got)
@@ -434,12 +434,12 @@ func TestAMemberThatClaimsTheUIDOfTheOwnExportKeepsItsEntry(t *testing.T) {
 	own := publishedBy("a", at(0))
 	s.publishes("b", at(-30), uid(own.UID))
 	s.is("b; ClusterSetIP http/80; from b")
-	published := s.peer("b").Published
+	published := *s.peer("b")
 	s.exportsHere(own)
 	s.v.Own = OwnSource{State: model.SourceSuspended}
 	s.loses("b")
 	s.is("b(Missing); ClusterSetIP http/80; from b; frozen by b: Missing")
-	s.peer("b").Published = published
+	*s.peer("b") = published
 	s.v.Own.State = model.SourcePublished
 	s.is("b a; ClusterSetIP http/80; from a b")
 	s.loses("b")

@@ -53,18 +53,18 @@ func newStory(t *testing.T, members ...model.ClusterID) *story {
 		Local:        LocalExport{Key: web, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: web.Namespace}}},
 	}}
 	for _, id := range members {
-		s.v.Peers = append(s.v.Peers, PeerView{Published: exchange.Published{Known: true, Member: model.Member{ID: id, Synced: true, Liveness: connected}}})
+		s.v.Peers = append(s.v.Peers, exchange.Published{Known: true, Member: model.Member{ID: id, Synced: true, Liveness: connected}})
 	}
 	return s
 }
 
 // peer is what is known of another cluster.
-func (v *ImportView) peer(id model.ClusterID) *PeerView {
-	at := slices.IndexFunc(v.Peers, func(p PeerView) bool { return p.ID == id })
+func (v *ImportView) peer(id model.ClusterID) *exchange.Published {
+	at := slices.IndexFunc(v.Peers, func(p exchange.Published) bool { return p.ID == id })
 	return &v.Peers[at]
 }
 
-func (s *story) peer(id model.ClusterID) *PeerView { return s.v.peer(id) }
+func (s *story) peer(id model.ClusterID) *exchange.Published { return s.v.peer(id) }
 
 // publishedBy is an export of cluster with UID "of-<cluster>" and one port.
 func publishedBy(cluster model.ClusterID, created time.Time, change ...func(*model.Export)) model.Export {
@@ -160,7 +160,7 @@ func (s *story) view() ImportView {
 }
 
 func (s *story) gone(id model.ClusterID) {
-	s.v.Peers = slices.DeleteFunc(s.v.Peers, func(p PeerView) bool { return p.ID == id })
+	s.v.Peers = slices.DeleteFunc(s.v.Peers, func(p exchange.Published) bool { return p.ID == id })
 	ReadList(&s.v)
 }
 
@@ -175,7 +175,7 @@ func (s *story) probed(answers bool, clusters ...model.ClusterID) {
 }
 
 func (s *story) removed(id model.ClusterID) {
-	*s.peer(id) = PeerView{Published: exchange.Published{Member: model.Member{ID: id}, Removed: true}}
+	*s.peer(id) = exchange.Published{Member: model.Member{ID: id}, Removed: true}
 }
 
 // restarts makes the agent start again: nothing was read yet.
@@ -183,7 +183,7 @@ func (s *story) restarts() {
 	s.v.FormsAt, s.v.Answers = s.v.Now.Add(10*time.Second), nil
 	for i := range s.v.Peers {
 		p := &s.v.Peers[i]
-		*p = PeerView{Published: exchange.Published{Known: p.Known, Removed: p.Removed, Member: model.Member{ID: p.ID, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.ConfirmMissingBefore}}}
+		*p = exchange.Published{Known: p.Known, Removed: p.Removed, Member: model.Member{ID: p.ID, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: p.ConfirmMissingBefore}}
 	}
 }
 

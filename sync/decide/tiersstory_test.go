@@ -216,7 +216,7 @@ func TestAnImportWithTiersIsAsItWasAfterARestart(t *testing.T) {
 	s.step()
 	s.serves("a")
 	for n := range s.v.Peers { // no heartbeat was seen yet
-		s.v.Peers[n].Published, s.v.Peers[n].Liveness = exports[n].Published, model.Liveness{State: model.Connected}
+		s.v.Peers[n], s.v.Peers[n].Liveness = exports[n], model.Liveness{State: model.Connected}
 	}
 	s.step()
 	for n, slice := range s.v.Current.Slices {

@@ -33,7 +33,7 @@ func (i *importing) direct(d *ImportDecision) {
 			in.Accepted[p.ID] = *p.Accepted
 		}
 		derived, silent := i.derivedOf(p.ID), p.Liveness.Silent
-		drained, forced := p.drained(in.Key, i.Now)
+		drained, forced := isDrained(&p, in.Key, i.Now)
 		// The slices say that the source was down or drained.
 		wasDown := !drained && slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
 			_, directed := s.Annotations[model.AnnotationPublished]
@@ -82,9 +82,9 @@ func trafficOf(down, drained, forced bool, choice model.OnLost) model.Traffic {
 	return model.Served
 }
 
-// drained reports whether an administrator has drained a cluster for the import of key by
+// isDrained reports whether an administrator has drained a cluster for the import of key by
 // now, and whether by force.
-func (p *PeerView) drained(key types.NamespacedName, now time.Time) (drained, forced bool) {
+func isDrained(p *exchange.Published, key types.NamespacedName, now time.Time) (drained, forced bool) {
 	for _, d := range p.Drains {
 		if !now.Before(d.Begins(key)) {
 			drained, forced = true, forced || d.Force
@@ -96,7 +96,7 @@ func (p *PeerView) drained(key types.NamespacedName, now time.Time) (drained, fo
 // isDoubtful reports whether probes for this import alone say whether the endpoints of a
 // source are down, as no heartbeat speaks for them: its export is missing, its cluster has
 // no Peer, or they were down before a restart.
-func (i *importing) isDoubtful(p *PeerView, wasDown bool) bool {
+func (i *importing) isDoubtful(p *exchange.Published, wasDown bool) bool {
 	s := i.sources[p.ID]
 	return s.State.IsServed() && (s.State == model.SourceMissing || !p.Known || !s.Liveness.Seen && wasDown)
 }

@@ -75,7 +75,7 @@ func TestTargetsAreTheEndpointsThatWereReady(t *testing.T) {
 		"none without a TCP port": {applied: []*discoveryv1.EndpointSlice{derivedSlice("b", udp, endpoint("10.0.0.1", yes))}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			i := newImporting(ImportView{Local: LocalExport{Namespace: &corev1.Namespace{}}, Current: plan.Current{Slices: tc.applied}, Peers: []PeerView{{Published: exchange.Published{Member: model.Member{ID: "b"}}}}})
+			i := newImporting(ImportView{Local: LocalExport{Namespace: &corev1.Namespace{}}, Current: plan.Current{Slices: tc.applied}, Peers: []exchange.Published{{Member: model.Member{ID: "b"}}}})
 			i.sources["b"] = source{Source: model.Source{State: model.SourceMissing}}
 			d := ImportDecision{Plan: plan.ImportInput{Key: web, Sources: map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": tc.published}}}
 			i.direct(&d)

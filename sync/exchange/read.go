@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -98,6 +99,9 @@ type Published struct {
 	// Refusal is why what it exports is not imported whatever others export; nil if nothing
 	// is refused.
 	Refusal *model.Refusal
+	// Verdict is what the policies of this cluster with stage Import answer to it; nil if there
+	// are none, or if they were not asked.
+	Verdict *decision.Verdict
 	// Withdrawals are what it states of exports of this name.
 	Withdrawals []model.Withdrawal
 	// NotAccepted is true if its Peer does not accept exports of the namespace.

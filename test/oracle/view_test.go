@@ -30,7 +30,7 @@ func (w *world) view() decide.ImportView {
 		case c.id == self:
 			w.viewOwn(&v, c)
 		case c.removed:
-			v.Peers = append(v.Peers, decide.PeerView{Published: exchange.Published{Member: model.Member{ID: model.ClusterID(c.id)}, Removed: true}})
+			v.Peers = append(v.Peers, exchange.Published{Member: model.Member{ID: model.ClusterID(c.id)}, Removed: true})
 		case c.member:
 			v.Peers = append(v.Peers, c.view())
 		}
@@ -65,9 +65,9 @@ func affinity(p Properties) corev1.ServiceAffinity {
 	return corev1.ServiceAffinityNone
 }
 
-func (c *cluster) view() decide.PeerView {
+func (c *cluster) view() exchange.Published {
 	id := model.ClusterID(c.id)
-	p := decide.PeerView{Published: exchange.Published{Known: true, NotAccepted: c.refused}, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
+	p := exchange.Published{Known: true, NotAccepted: c.refused, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
 	p.Member = model.Member{ID: id, Synced: c.read, Liveness: model.Liveness{State: model.Connected}, ConfirmMissingBefore: at(c.confirmed)}
 	switch {
 	case c.denied:

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
 	"github.com/comity-mcs/comity/test/simulator/agent"
@@ -40,10 +40,10 @@ func TestAnAgentThatBreaksLimitsIsNoticed(t *testing.T) {
 	}{
 		{"reads whatever members publish", "I8: ", func(p *agent.Process) { p.Limits = budget.Limits{} }},
 		{"names no limit", "does not say that cluster", func(p *agent.Process) {
-			p.Sabotage.View = eachPeer(func(p *decide.PeerView) { p.Problems = nil })
+			p.Sabotage.View = eachPeer(func(p *exchange.Published) { p.Problems = nil })
 		}},
 		{"takes a member that exceeds a limit for one that exports nothing", "I2: ", func(p *agent.Process) {
-			p.Sabotage.View = eachPeer(func(p *decide.PeerView) {
+			p.Sabotage.View = eachPeer(func(p *exchange.Published) {
 				if len(p.Problems) > 0 {
 					p.Export, p.Withdrawals = nil, []model.Withdrawal{{UID: "later", CreatedAt: time.Now()}}
 				}

@@ -16,7 +16,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -229,13 +228,13 @@ func unread(p process) (out []model.ClusterID) {
 
 // isWithdrawn reports whether a member was read to publish nothing but statements of
 // withdrawal.
-func isWithdrawn(v *decide.PeerView) bool {
+func isWithdrawn(v *exchange.Published) bool {
 	return v.Synced && v.Export == nil && len(v.Withdrawals) > 0
 }
 
 // withdrawsEarlier reports whether the statements of a member are only of an export before
 // that of an entry, or of other members' access to it.
-func withdrawsEarlier(v *decide.PeerView, e model.Entry) bool {
+func withdrawsEarlier(v *exchange.Published, e model.Entry) bool {
 	return !slices.ContainsFunc(v.Withdrawals, func(w model.Withdrawal) bool {
 		same := e.UID == "" || w.UID == e.UID
 		return same && (!w.Narrowed || !e.Scoped || e.UID == "") || !same && w.CreatedAt.After(e.CreatedAt)
@@ -246,7 +245,7 @@ func withdrawsEarlier(v *decide.PeerView, e model.Entry) bool {
 func storedIn(p process) model.List { return plan.StoredList(p.Seen.View.Current, p.Seen.Key) }
 
 // peerSeen is what the process saw of a cluster; nil if nothing.
-func peerSeen(p process, id model.ClusterID) *decide.PeerView {
+func peerSeen(p process, id model.ClusterID) *exchange.Published {
 	for i := range p.Seen.View.Peers {
 		if p.Seen.View.Peers[i].ID == id {
 			return &p.Seen.View.Peers[i]

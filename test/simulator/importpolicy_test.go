@@ -8,6 +8,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/test/simulator/agent"
 )
 
@@ -35,12 +36,12 @@ func TestAnAgentThatIgnoresImportPoliciesIsNoticed(t *testing.T) {
 		breaks, notices string
 		view            func(*decide.ImportView)
 	}{
-		{"removes what they could not evaluate", "I2: ", eachPeer(func(p *decide.PeerView) {
+		{"removes what they could not evaluate", "I2: ", eachPeer(func(p *exchange.Published) {
 			if p.Verdict != nil && p.Verdict.Outcome == decision.NotEvaluated {
 				p.Verdict = &decision.Verdict{Outcome: decision.Denied}
 			}
 		})},
-		{"imports what they deny", "I6: ", eachPeer(func(p *decide.PeerView) { p.Verdict = nil })},
+		{"imports what they deny", "I6: ", eachPeer(func(p *exchange.Published) { p.Verdict = nil })},
 	} {
 		t.Run(c.breaks, func(t *testing.T) {
 			noticed(t, c.notices, func(seed uint64) error {

@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 	"github.com/comity-mcs/comity/test/simulator/agent"
@@ -38,20 +39,20 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 			p.Client.Server = w().clusters["a"].Server
 		}},
 		{"takes a member that was not read for one that was removed", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.View = eachPeer(func(p *decide.PeerView) { p.Synced, p.Removed = true, p.Removed || !p.Synced })
+			p.Sabotage.View = eachPeer(func(p *exchange.Published) { p.Synced, p.Removed = true, p.Removed || !p.Synced })
 		}},
 		{"decides that nothing is unsynced", "I2: ", func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) { d.Plan.Unsynced = nil }
 		}},
 		{"decides that what is missing was withdrawn", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.View = eachPeer(func(p *decide.PeerView) {
+			p.Sabotage.View = eachPeer(func(p *exchange.Published) {
 				if p.Synced && p.Export == nil && len(p.Withdrawals) == 0 {
 					p.Withdrawals = []model.Withdrawal{{UID: "later", CreatedAt: time.Now()}}
 				}
 			})
 		}},
 		{"takes a Peer that is absent for one that was removed", "I2: ", func(_ func() *World, p *agent.Process) {
-			p.Sabotage.View = eachPeer(func(p *decide.PeerView) { p.Removed = p.Removed || !p.Known })
+			p.Sabotage.View = eachPeer(func(p *exchange.Published) { p.Removed = p.Removed || !p.Known })
 		}},
 		{"decides without the last source cluster", different, func(_ func() *World, p *agent.Process) {
 			p.Sabotage.Import = func(d *decide.ImportDecision) {
@@ -116,7 +117,7 @@ func TestABrokenAgentIsNoticed(t *testing.T) {
 }
 
 // eachPeer changes what an import knows of each other cluster.
-func eachPeer(change func(*decide.PeerView)) func(*decide.ImportView) {
+func eachPeer(change func(*exchange.Published)) func(*decide.ImportView) {
 	return func(v *decide.ImportView) {
 		v.Peers = slices.Clone(v.Peers)
 		for i := range v.Peers {

@@ -150,7 +150,7 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 				Key: key, Export: own, Namespace: local[0].(*corev1.Namespace), Service: local[1].(*corev1.Service), Verdict: decision.Verdict{Outcome: decision.Allowed},
 			},
 		}
-		view.Peers = decide.PeerViews(slices.DeleteFunc(p.Read(key, false), func(r exchange.Published) bool { return r.Export == nil }))
+		view.Peers = slices.DeleteFunc(p.Read(key, false), func(r exchange.Published) bool { return r.Export == nil })
 		all := append(slices.Clone(p.exports), model.Export{SourceExport: model.SourceExport{Cluster: "a", UID: own.UID, CreatedAt: own.CreationTimestamp.Time}})
 		if standing := rapid.Permutation(all).Draw(t, "order")[:rapid.IntRange(0, len(all)).Draw(t, "standing")]; len(standing) > 0 {
 			local = append(local, imported(standing...))

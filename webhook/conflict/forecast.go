@@ -55,7 +55,7 @@ type Forecaster struct {
 // nothing is exported yet.
 func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExport) []string {
 	key := client.ObjectKeyFromObject(export)
-	peers := decide.PeerViews(f.Peers.Read(key, false))
+	peers := f.Peers.Read(key, false)
 	var exports []model.Export
 	for _, p := range peers {
 		if p.Known && !p.Synced {

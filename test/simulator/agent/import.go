@@ -95,7 +95,7 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 		v.Peers = append(v.Peers, p.peerView(m, key))
 	}
 	for _, id := range slices.Sorted(maps.Keys(p.Removed)) {
-		v.Peers = append(v.Peers, decide.PeerView{Published: exchange.Published{Member: model.Member{ID: id}, Removed: true}})
+		v.Peers = append(v.Peers, exchange.Published{Member: model.Member{ID: id}, Removed: true})
 	}
 	decide.ReadList(&v)
 	v.Own = p.own(&v)
@@ -103,8 +103,8 @@ func (p *Process) importView(key types.NamespacedName) decide.ImportView {
 }
 
 // peerView is what was read of one member, and what import policies say of it.
-func (p *Process) peerView(m model.Member, key types.NamespacedName) decide.PeerView {
-	peer, out := p.Peers[m.ID], decide.PeerView{Published: exchange.Published{Member: m, Known: true}, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
+func (p *Process) peerView(m model.Member, key types.NamespacedName) exchange.Published {
+	peer, out := p.Peers[m.ID], exchange.Published{Member: m, Known: true, Verdict: &decision.Verdict{Outcome: decision.Allowed}}
 	if outcome, set := p.Imports[m.ID]; set {
 		out.Verdict.Outcome = outcome
 	}
