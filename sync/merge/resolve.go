@@ -5,7 +5,6 @@ package merge
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -145,23 +144,15 @@ func resolve(ordered []model.Export) *model.Import {
 	return resolved
 }
 
-// OldestFirst sorts the exports by precedence, sets defaults, and keeps one export
-// per cluster. A cluster has two only while the audience of its export changes.
-// Either can be used, but it has to be the same one every time.
+// OldestFirst sorts the exports by precedence, and sets defaults. Of each cluster there is one
+// (exchange.Newest), also while the audience of its export changes.
 func OldestFirst(exports []model.Export) []model.Export {
 	ordered := make([]model.Export, len(exports))
 	for i, e := range exports {
 		ordered[i] = WithDefaults(e)
 	}
-	slices.SortFunc(ordered, func(a, b model.Export) int {
-		if order := cmp.Or(a.CompareAge(b.SourceExport), cmp.Compare(a.UID, b.UID)); order != 0 {
-			return order
-		}
-		left, _ := json.Marshal(a)  // an Export holds no value that JSON cannot
-		right, _ := json.Marshal(b) // express, so there is no error to handle
-		return slices.Compare(left, right)
-	})
-	return firstOfEach(ordered, func(e model.Export) model.ClusterID { return e.Cluster })
+	slices.SortFunc(ordered, func(a, b model.Export) int { return a.CompareAge(b.SourceExport) })
+	return ordered
 }
 
 // WithDefaults sets the defaults of the API, so that an export that omits a value

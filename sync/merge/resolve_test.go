@@ -34,19 +34,6 @@ func TestNoExportIsNoImport(t *testing.T) {
 	}
 }
 
-func TestOneClusterCountsOnce(t *testing.T) {
-	before, after := export("a", 10), export("a", 10)
-	after.SessionAffinity = corev1.ServiceAffinityClientIP
-	forth, conflicts := merge.ResolveInOrder(merge.OldestFirst([]model.Export{before, after}))
-	back, _ := merge.ResolveInOrder(merge.OldestFirst([]model.Export{after, before}))
-	if diff := cmp.Diff(forth, back); diff != "" {
-		t.Errorf("which of two copies is used depends on their order:\n%s", diff)
-	}
-	if len(forth.Constituents) != 1 || len(conflicts) != 0 {
-		t.Errorf("a cluster is at odds with itself: %+v, %+v", forth.Constituents, conflicts)
-	}
-}
-
 func TestSecondsDecideAndFractionsDoNot(t *testing.T) {
 	a, b := export("a", 0), export("b", 0)
 	a.CreatedAt = a.CreatedAt.Add(900 * time.Millisecond)
