@@ -161,7 +161,7 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.
 		if next <= 0 {
 			next = d.expires().Sub(now)
 		}
-		again = earlier(again, next)
+		again = model.Sooner(again, next)
 	}
 	slices.SortFunc(contested, func(a, b model.Problem) int { return cmp.Compare(a.Message, b.Message) })
 	return contested, again

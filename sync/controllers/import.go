@@ -151,13 +151,13 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 	if err == nil {
 		i.announceJoined(view.Current.Import, decided.Joined)
 	}
-	again = earlier(again, decided.Again)
+	again = model.Sooner(again, decided.Again)
 	result, failed := i.retry(ctx, req, err)
 	if failed != nil {
 		return result, failed
 	}
 	// What is to be decided again ends also while the API server refuses a part of the import.
-	result.RequeueAfter = earlier(result.RequeueAfter, again)
+	result.RequeueAfter = model.Sooner(result.RequeueAfter, again)
 	if err != nil {
 		return result, nil
 	}
@@ -168,14 +168,6 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		result.RequeueAfter = time.Millisecond
 	}
 	return result, nil
-}
-
-// earlier is the shorter wait; zero is none.
-func earlier(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
 }
 
 // view reads everything that decides what one import should be.

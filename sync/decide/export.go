@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -123,8 +122,9 @@ func Export(v ExportView) ExportDecision {
 type exporting struct {
 	ExportView
 	d ExportDecision
-	// published are the exchange namespaces with a record that publishes this ServiceExport.
-	published map[string]bool
+	// publishing are the records that publish this ServiceExport, published their exchange namespaces.
+	publishing []*exchangev1alpha1.ExportRecord
+	published  map[string]bool
 	// export is what is to be published; invalid says why that is nothing.
 	export  model.Export
 	invalid error
@@ -139,16 +139,15 @@ type exporting struct {
 func newExporting(v ExportView) *exporting {
 	e := &exporting{ExportView: v, published: map[string]bool{}}
 	e.d.Plan = plan.PublishInput{Key: v.Local.Key, Annotations: map[string]string{}, CurrentRecords: v.Records, CurrentSlices: v.Copies, Own: v.Own, Now: v.Now}
-	e.Records = model.Without(v.Records, func(r *exchangev1alpha1.ExportRecord) bool { return !e.isOwn(r) })
+	e.Records = model.Without(v.Records, func(r *exchangev1alpha1.ExportRecord) bool { return !e.d.Plan.IsOwn(r) })
 	e.d.Retry = len(e.Records) < len(v.Records) // the Lease may be read soon
 	if v.Local.Export == nil {
 		return e
 	}
 	e.d.Plan.Exists = v.Local.Export.UID
-	for _, record := range e.Records {
-		if isLive(record) && record.Spec.ExportUID == v.Local.Export.UID {
-			e.published[record.Namespace] = true
-		}
+	e.publishing = publishing(v.Local.Export, e.Records)
+	for _, record := range e.publishing {
+		e.published[record.Namespace] = true
 	}
 	if e.export, e.invalid = modelExport(v.Self, v.MaintainSelectors, v.Local); e.invalid == nil {
 		e.exclude()
@@ -157,10 +156,12 @@ func newExporting(v ExportView) *exporting {
 	return e
 }
 
-func (e *exporting) isOwn(o metav1.Object) bool { return e.Own || model.IsManaged(o) }
-
-// isLive reports whether a record publishes an export.
-func isLive(record *exchangev1alpha1.ExportRecord) bool { return !record.Spec.Withdrawn }
+// publishing are the records that publish a ServiceExport; none if that is nil.
+func publishing(export *mcsv1beta1.ServiceExport, records []*exchangev1alpha1.ExportRecord) []*exchangev1alpha1.ExportRecord {
+	return model.Without(records, func(r *exchangev1alpha1.ExportRecord) bool {
+		return export == nil || r.Spec.Withdrawn || r.Spec.ExportUID != export.UID
+	})
+}
 
 // stated are the records that would say something else if there were no ServiceExport.
 func (e *exporting) stated() []*exchangev1alpha1.ExportRecord {

@@ -89,9 +89,9 @@ func (e *exporting) isUnknown() (string, bool) {
 // caches are read again one after the other: that of the slices may have what the store has
 // while that of the ServiceExports still has what it lost.
 func (e *exporting) losesSlice() bool {
-	for _, record := range e.Records {
+	for _, record := range e.publishing {
 		for _, name := range record.Spec.Slices {
-			if e.published[record.Namespace] && !slices.ContainsFunc(e.Local.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name }) {
+			if !slices.ContainsFunc(e.Local.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name }) {
 				return true
 			}
 		}

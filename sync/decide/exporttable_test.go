@@ -284,7 +284,7 @@ func withheldLive(t *testing.T, v ExportView) {
 	}
 	before := map[string]bool{}
 	for _, r := range v.Records {
-		before[r.Namespace] = isLive(r) && v.Local.Export != nil && r.Spec.ExportUID == v.Local.Export.UID
+		before[r.Namespace] = !r.Spec.Withdrawn && v.Local.Export != nil && r.Spec.ExportUID == v.Local.Export.UID
 	}
 	for namespace, now := range says(v, d) {
 		if strings.HasPrefix(now, "live") && !before[namespace] && !publishes(v, namespace) || strings.HasPrefix(now, "ended") {
@@ -296,7 +296,7 @@ func withheldLive(t *testing.T, v ExportView) {
 // publishes reports whether some record in a namespace is live before.
 func publishes(v ExportView, namespace string) bool {
 	for _, r := range v.Records {
-		if r.Namespace == namespace && isLive(r) {
+		if r.Namespace == namespace && !r.Spec.Withdrawn {
 			return true
 		}
 	}

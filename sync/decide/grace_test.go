@@ -169,7 +169,7 @@ func TestAnnotationsOfGraceAreReadAsTheyAreWritten(t *testing.T) {
 	v := exported(func(v *ExportView) {
 		v.Records[0].Annotations = map[string]string{model.AnnotationDeniedSince: text}
 	})
-	read, _ := deniedSince(v.Local, v.Records)
+	read := deniedSince(publishing(v.Local.Export, v.Records))
 	if diff := cmp.Diff(since, read); diff != "" {
 		t.Errorf("(-written +read):\n%s", diff)
 	}

@@ -190,9 +190,7 @@ func (i *importing) again() (wait time.Duration) {
 		ends = append(ends, i.Now.Add(policyRetry))
 	}
 	for _, end := range ends {
-		if in := end.Sub(i.Now); in > 0 && (wait == 0 || in < wait) {
-			wait = in
-		}
+		wait = model.Sooner(wait, max(0, end.Sub(i.Now)))
 	}
 	return wait
 }

@@ -83,12 +83,10 @@ func (e *exporting) planRecord() (more int) {
 // keep traffic from the pods that exist now. If the scope became narrower, the
 // members that could read the record find it in their own exchange namespaces.
 func (e *exporting) keepPublished() {
-	for _, record := range e.Records {
-		if e.published[record.Namespace] {
-			spec := record.Spec
-			spec.Lost = false
-			e.d.Plan.Record = &spec
-		}
+	for _, record := range e.publishing {
+		spec := record.Spec
+		spec.Lost = false
+		e.d.Plan.Record = &spec
 	}
 	byAll := e.published[model.ExchangeNamespace(e.Self)] && !e.scope.All()
 	for _, namespace := range e.namespacesInScope() {
@@ -109,8 +107,7 @@ func (e *exporting) keepUnevaluated() {
 	if e.d.Plan.Record != nil {
 		e.keepShared()
 	}
-	since, _ := deniedSince(e.Local, e.Records)
-	e.annotateSince(since)
+	e.annotateSince(deniedSince(e.publishing))
 	e.d.Retry = true // the end of what keeps policies from being evaluated, such as a deadline, is no event
 }
 
@@ -212,7 +209,7 @@ func StatementOrder(record *exchangev1alpha1.ExportRecord) string {
 // importer that did not read it keeps what it imported, as missing.
 func (e *exporting) collect() {
 	for _, record := range e.d.Plan.CurrentRecords {
-		if !e.isOwn(record) || !IsEnded(record) || slices.Contains(e.d.Plan.Audience, record.Namespace) || record.Spec.ExportUID == e.d.Plan.Exists {
+		if !e.d.Plan.IsOwn(record) || !IsEnded(record) || slices.Contains(e.d.Plan.Audience, record.Namespace) || record.Spec.ExportUID == e.d.Plan.Exists {
 			continue
 		}
 		age := time.Duration(0) // also of a statement without a time, which gets one now
@@ -223,14 +220,7 @@ func (e *exporting) collect() {
 			e.d.Plan.Collect = append(e.d.Plan.Collect, record.Namespace)
 			continue
 		}
-		e.again(collectRetry)
-	}
-}
-
-// again decides again after some time, if not sooner.
-func (e *exporting) again(after time.Duration) {
-	if e.d.Again == 0 || after < e.d.Again {
-		e.d.Again = after
+		e.d.Again = model.Sooner(e.d.Again, collectRetry)
 	}
 }
 

@@ -4,6 +4,7 @@
 package decide
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (e *exporting) leaveUnknown() {
 // exclude finds the clusters that policies exclude, but for those that read the export and
 // that only violations name whose grace period has not ended; grace is that of these.
 func (e *exporting) exclude() {
-	recorded, _ := deniedSince(e.Local, e.Records)
+	recorded := deniedSince(e.publishing)
 	e.grace.since = map[string]time.Time{}
 	for _, id := range e.Local.Verdict.Excluded {
 		named := model.Without(e.Local.Verdict.Violations, func(n decision.Violation) bool { return !slices.Contains(n.Clusters, id) })
@@ -155,9 +156,9 @@ type grace struct {
 // published, a violation of it has no grace period, or one has ended. Records are what
 // the exchange holds of the export.
 func graceOf(local LocalExport, records []*exchangev1alpha1.ExportRecord, now time.Time) (grace, bool) {
-	recorded, published := deniedSince(local, records)
-	g, in := graceFor(local.Verdict.Violations, recorded, now)
-	return g, in && published
+	live := publishing(local.Export, records)
+	g, in := graceFor(local.Verdict.Violations, deniedSince(live), now)
+	return g, in && len(live) > 0
 }
 
 // graceFor is the grace that violations leave; false if one of them leaves none, or if there
@@ -183,15 +184,11 @@ func (g grace) and(other grace) grace {
 	return g
 }
 
-// deniedSince is what the live records of the export say about its grace, and whether
-// there is one. Of two times of one policy the earlier counts.
-func deniedSince(local LocalExport, records []*exchangev1alpha1.ExportRecord) (since map[string]time.Time, published bool) {
-	since = map[string]time.Time{}
-	for _, record := range records {
-		if local.Export == nil || !isLive(record) || record.Spec.ExportUID != local.Export.UID {
-			continue
-		}
-		published = true
+// deniedSince is what the records that publish an export say about its grace. Of two times
+// of one policy the earlier counts.
+func deniedSince(live []*exchangev1alpha1.ExportRecord) map[string]time.Time {
+	since := map[string]time.Time{}
+	for _, record := range live {
 		recorded := map[string]time.Time{}
 		if json.Unmarshal([]byte(record.Annotations[model.AnnotationDeniedSince]), &recorded) != nil {
 			continue // there is none, or somebody changed it
@@ -202,7 +199,7 @@ func deniedSince(local LocalExport, records []*exchangev1alpha1.ExportRecord) (s
 			}
 		}
 	}
-	return since, published
+	return since
 }
 
 // annotateSince has the record say when its export was first denied, if it is denied.
@@ -226,17 +223,15 @@ func (e *exporting) publishInGrace() {
 // announce keeps the grace in the record, and decides again when it ends.
 func (e *exporting) announce() {
 	e.annotateSince(e.grace.since)
-	e.again(e.grace.until.Sub(e.Now))
+	e.d.Again = model.Sooner(e.d.Again, e.grace.until.Sub(e.Now))
 	e.d.Finding.WithdrawnAt = e.grace.until
 }
 
 // annotateKept has the record say which violations policies keep, or what it says already.
 func (e *exporting) annotateKept() {
 	kept := e.Local.Verdict.Kept
-	for _, record := range e.Records {
-		if kept == "" && e.published[record.Namespace] {
-			kept = record.Annotations[model.AnnotationKept]
-		}
+	for _, record := range e.publishing {
+		kept = cmp.Or(kept, record.Annotations[model.AnnotationKept])
 	}
 	if kept != "" && e.d.Plan.Record != nil {
 		e.d.Plan.Annotations[model.AnnotationKept] = kept

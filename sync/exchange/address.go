@@ -4,6 +4,7 @@
 package exchange
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -132,18 +133,12 @@ type Dropped struct {
 	First string
 }
 
-// Add returns r with the report on another slice added to it.
-func (r Report) Add(other Report) Report {
-	if r == nil {
-		return maps.Clone(other)
-	}
+// Add adds the report on another slice to r, which is not nil.
+func (r Report) Add(other Report) {
 	for reason, d := range other {
-		if known := r[reason]; known.Count > 0 {
-			d = Dropped{known.Count + d.Count, known.First}
-		}
-		r[reason] = d
+		known := r[reason]
+		r[reason] = Dropped{known.Count + d.Count, cmp.Or(known.First, d.First)}
 	}
-	return r
 }
 
 // Problems are what the reader of an import should know of the parts that were

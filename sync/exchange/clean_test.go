@@ -137,10 +137,10 @@ func TestOneReasonDoesNotHideAnother(t *testing.T) {
 }
 
 func TestProblemsNameWhatToEdit(t *testing.T) {
-	var all Report
+	all := Report{}
 	for range 2 { // two slices of one import
 		_, report := CleanSlice(copyOf(t, aSlice("10.1.0.1", "10.9.0.1", "192.0.2.1", "127.0.0.1")), aFilter())
-		all = all.Add(report)
+		all.Add(report)
 	}
 	got := all.Problems("b", aFilter())
 	want := []model.Problem{

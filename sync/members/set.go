@@ -217,11 +217,11 @@ func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) 
 // slices are the EndpointSlice copies that a member publishes for key, sorted by name,
 // without the parts that may not be imported; the problems name those.
 func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out []*discoveryv1.EndpointSlice, problems []model.Problem) {
-	var dropped exchange.Report
+	dropped := exchange.Report{}
 	copies, more := m.from.Slices(key)
 	for _, slice := range copies {
 		clean, report := exchange.CleanSlice(slice, filter)
-		dropped = dropped.Add(report)
+		dropped.Add(report)
 		if clean == nil {
 			clean = &discoveryv1.EndpointSlice{ObjectMeta: slice.ObjectMeta}
 		}

@@ -58,9 +58,7 @@ type ServiceProperties struct {
 
 // Withdrawal is the statement of a cluster that it exports a Service no longer.
 type Withdrawal struct {
-	// UID and CreatedAt are those of the ServiceExport. An empty UID means
-	// every export of that name: if a member does not publish withdrawals, the absence
-	// of an export is treated as one.
+	// UID and CreatedAt are those of the ServiceExport.
 	UID       types.UID
 	CreatedAt time.Time
 	// Suspended is true if the ServiceExport exists still.

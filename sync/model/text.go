@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -74,6 +75,14 @@ func Find[T any](list []T, is func(T) bool) (item T, found bool) {
 		return list[at], true
 	}
 	return item, false
+}
+
+// Sooner is the shorter wait; zero is none.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // Quote quotes a value from elsewhere for a message. It shows at most the first

@@ -187,8 +187,8 @@ type importer struct {
 	// Service; nil if there is none.
 	own      *mcsv1beta1.ServiceImport
 	existing *corev1.Service
-	// name is the name of the derived Service; empty if none is free. Then only
-	// the ServiceImport is created, as for an unsupported IP family.
+	// name is that of the existing derived Service, or else the first free one; empty if none
+	// is free. Then only the ServiceImport is created, as for an unsupported IP family.
 	name string
 	// ports are the ports of the import that slices may serve.
 	ports []mcsv1beta1.ServicePort
@@ -211,10 +211,10 @@ func newImporter(in ImportInput) *importer {
 	p.kept = slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced.Has(e.Cluster) }) ||
 		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced.Has(p.adoptedFrom(s)) })
 	p.own = p.ownImport()
+	p.name, _ = model.Find(derivedNames(p.Key, p.own), func(name string) bool { return p.occupier(name) == nil })
 	if own := p.ownServices(); len(own) > 0 {
-		p.existing = own[0]
+		p.existing, p.name = own[0], own[0].Name
 	}
-	p.name = p.chooseName()
 	if in.Desired == nil {
 		return p
 	}

@@ -124,7 +124,7 @@ func Publish(in PublishInput) PublishPlan {
 // its record comes after what the current one is to state otherwise, and counts.
 func (in PublishInput) desired() (copies, records []Object) {
 	for _, current := range in.CurrentRecords {
-		if in.isOwn(current) && current.DeletionTimestamp == nil && !in.Moved && !slices.Contains(in.Collect, current.Namespace) {
+		if in.IsOwn(current) && current.DeletionTimestamp == nil && !in.Moved && !slices.Contains(in.Collect, current.Namespace) {
 			records = append(records, in.stated(current))
 		}
 	}
@@ -146,7 +146,8 @@ func (in PublishInput) desired() (copies, records []Object) {
 	return copies, records
 }
 
-func (in PublishInput) isOwn(object metav1.Object) bool { return in.Own || model.IsManaged(object) }
+// IsOwn reports whether an object in the exchange is this cluster's own.
+func (in PublishInput) IsOwn(object metav1.Object) bool { return in.Own || model.IsManaged(object) }
 
 // stated is what a current record is to say if the export is not published there: that it
 // was lost, or that it is withdrawn.

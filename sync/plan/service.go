@@ -74,16 +74,6 @@ func (p *importer) mustReplace(s *corev1.Service) bool {
 	return p.Desired.Type != mcsv1beta1.Headless && losesFirstFamily(s.Spec.IPFamilies, supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, s.Spec.IPFamilies))
 }
 
-// chooseName is the name of the existing derived Service, or else the first free
-// name; empty if none is free.
-func (p *importer) chooseName() string {
-	if p.existing != nil {
-		return p.existing.Name
-	}
-	name, _ := model.Find(derivedNames(p.Key, p.own), func(name string) bool { return p.occupier(name) == nil })
-	return name
-}
-
 // occupier is the Service called name if it is not this import's; nil if none is.
 func (p *importer) occupier(name string) *corev1.Service {
 	s, _ := model.Find(p.Current.Services, func(s *corev1.Service) bool { return s.Name == name && s != p.existing })
