@@ -39,7 +39,8 @@ func (i *importing) direct(d *ImportDecision) {
 			_, directed := s.Annotations[model.AnnotationPublished]
 			return directed
 		})
-		if i.isDoubtful(&p, wasDown) {
+		isDoubtful := i.isDoubtful(&p, wasDown)
+		if wasDown = wasDown && isDoubtful; isDoubtful {
 			published := in.Sources[p.ID] // says which endpoints were ready before they were directed here
 			if len(published) == 0 {
 				published = derived
@@ -48,8 +49,6 @@ func (i *importing) direct(d *ImportDecision) {
 			answers, isProbed := i.Answers[p.ID]
 			silent = silent || isProbed && !answers
 			wasDown = wasDown && !answers
-		} else {
-			wasDown = false
 		}
 		if t := trafficOf(silent || wasDown, drained, forced, choice); t != model.Served {
 			in.Traffic[p.ID] = t

@@ -130,7 +130,7 @@ func usedNote(alone []*model.Import) string {
 // showFamilies sorts the families: another order is no conflict, because it only
 // decides which address is the first.
 func showFamilies(i *model.Import) string {
-	return model.Join(slices.Compact(slices.Sorted(slices.Values(i.IPFamilies))), "+")
+	return model.Join(slices.Sorted(slices.Values(i.IPFamilies)), "+")
 }
 
 // showTimeout is empty without an affinity.

@@ -32,12 +32,12 @@ func UnionOfPorts(declared []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
 
 func nameOf(p mcsv1beta1.ServicePort) string { return p.Name }
 
-// firstOfEach are the items of list of which no earlier one has the same key.
-func firstOfEach[T any, K comparable](list []T, key func(T) K) []T {
+// firstOfEach are the ports of which no earlier one has the same key.
+func firstOfEach[K comparable](ports []mcsv1beta1.ServicePort, key func(mcsv1beta1.ServicePort) K) []mcsv1beta1.ServicePort {
 	seen := map[K]bool{}
-	return model.Without(list, func(item T) bool {
-		repeated := seen[key(item)]
-		seen[key(item)] = true
+	return model.Without(ports, func(p mcsv1beta1.ServicePort) bool {
+		repeated := seen[key(p)]
+		seen[key(p)] = true
 		return repeated
 	})
 }
@@ -181,8 +181,7 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 	return config.ClientIP.TimeoutSeconds
 }
 
-// firstFamilies are the IP families of the oldest export that has any, without
-// duplicates, which KEP-1645 does not allow.
+// firstFamilies are the IP families of the oldest export that has any.
 //
 // KEP-1645 leaves the choice to implementations. The families that all exports have
 // in common would reach every cluster. But then a younger export could remove an
@@ -191,5 +190,5 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 // traffic of one of its families.
 func firstFamilies(ordered []model.Export) []corev1.IPFamily {
 	oldest, _ := model.Find(ordered, func(e model.Export) bool { return len(e.IPFamilies) > 0 })
-	return firstOfEach(oldest.IPFamilies, func(f corev1.IPFamily) corev1.IPFamily { return f })
+	return oldest.IPFamilies
 }

@@ -153,16 +153,16 @@ func ReportTakeovers(held []Takeover, cluster, self ClusterID, key types.Namespa
 	if !found {
 		return ""
 	}
-	name := func(id ClusterID, otherwise string) string {
+	name := func(id ClusterID) string {
 		if id == self || id == cluster {
 			return "of cluster " + string(id)
 		}
-		return otherwise
+		return "of another cluster"
 	}
 	// The place comes first: conditions about many clusters quote only the beginning.
 	return fmt.Sprintf("see condition TakeoverHeld of ServiceImport %s in cluster %s, which has the command: "+
 		"the export %s is older than the one %s that decides there, and would change its %s",
-		key, self, name(t.By.Cluster, "of another cluster"), name(t.Decider.Cluster, "of another cluster"), strings.Join(t.Fields, ", "))
+		key, self, name(t.By.Cluster), name(t.Decider.Cluster), strings.Join(t.Fields, ", "))
 }
 
 // Publication says whether a local ServiceExport is published.

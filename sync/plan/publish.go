@@ -133,11 +133,9 @@ func (in PublishInput) desired() (copies, records []Object) {
 	}
 	for _, namespace := range in.Audience {
 		for _, source := range in.Slices {
-			copies = append(copies, sign(&discoveryv1.EndpointSlice{
-				TypeMeta:    sliceKind,
-				ObjectMeta:  exchangeMeta(namespace, source.Name, source.Labels, source.Annotations),
-				AddressType: source.AddressType, Endpoints: source.Endpoints, Ports: source.Ports,
-			}, nil))
+			s := *source
+			s.TypeMeta, s.ObjectMeta = sliceKind, objectMeta(namespace, source.Name, source.Labels, source.Annotations)
+			copies = append(copies, sign(&s, nil))
 		}
 		r := in.record(namespace, *in.Record, in.Annotations)
 		in.keepVersion(r)
@@ -188,7 +186,7 @@ func (in PublishInput) keepVersion(desired *exchangev1alpha1.ExportRecord) {
 func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportRecordSpec, annotations map[string]string) *exchangev1alpha1.ExportRecord {
 	return sign(&exchangev1alpha1.ExportRecord{
 		TypeMeta:   recordKind,
-		ObjectMeta: exchangeMeta(namespace, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), annotations),
+		ObjectMeta: objectMeta(namespace, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), annotations),
 		Spec:       spec,
 	}, nil)
 }
@@ -239,7 +237,7 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 		}
 		want = append(want, sign(&exchangev1alpha1.ImportRecord{
 			TypeMeta:   reportKind,
-			ObjectMeta: exchangeMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
+			ObjectMeta: objectMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
 		}, nil))
 	}
@@ -253,12 +251,13 @@ func recordLabels(export types.NamespacedName) map[string]string {
 	}
 }
 
-func exchangeMeta(namespace, name string, labels, annotations map[string]string) metav1.ObjectMeta {
+// objectMeta is metadata with copies of labels and annotations.
+func objectMeta(namespace, name string, labels, annotations map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)}
 }
 
 func managedMeta(namespace, name string) metav1.ObjectMeta {
-	return exchangeMeta(namespace, name, map[string]string{labelManagedBy: model.ManagedBy}, nil)
+	return objectMeta(namespace, name, map[string]string{labelManagedBy: model.ManagedBy}, nil)
 }
 
 func indexed[T Object](list []T) map[types.NamespacedName]Object {

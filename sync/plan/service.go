@@ -237,11 +237,7 @@ func (p *importer) target(port mcsv1beta1.ServicePort) intstr.IntOrString {
 
 // meta is the metadata that all objects of the import share.
 func (p *importer) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Namespace: p.Key.Namespace, Name: name,
-		Labels:      map[string]string{model.LabelServiceName: p.Key.Name},
-		Annotations: map[string]string{},
-	}
+	return objectMeta(p.Key.Namespace, name, map[string]string{model.LabelServiceName: p.Key.Name}, map[string]string{})
 }
 
 // proxyName is the name of port in the derived Service and its slices. A Service

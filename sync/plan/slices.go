@@ -83,10 +83,7 @@ func (p *importer) changeable(name string) *discoveryv1.EndpointSlice {
 // which. The user's field manager keeps owning them, too.
 func applied(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	c := &discoveryv1.EndpointSlice{
-		TypeMeta: sliceKind,
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.Namespace, Name: s.Name, Labels: maps.Clone(s.Labels), Annotations: maps.Clone(s.Annotations),
-		},
+		TypeMeta: sliceKind, ObjectMeta: objectMeta(s.Namespace, s.Name, s.Labels, s.Annotations),
 		AddressType: s.AddressType, Endpoints: slices.Clone(s.Endpoints), Ports: s.Ports,
 	}
 	delete(c.Annotations, model.AnnotationApplied)
@@ -290,11 +287,8 @@ func (p *importer) allowedPorts(c model.Constituent) map[portID]string {
 // for internalTrafficPolicy Local.
 func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointSlice, ports []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
-		TypeMeta:    sliceKind,
-		ObjectMeta:  p.meta(""),
-		AddressType: source.AddressType,
-		Endpoints:   exchange.Portable(source.Endpoints),
-		Ports:       ports,
+		TypeMeta: sliceKind, ObjectMeta: p.meta(""),
+		AddressType: source.AddressType, Endpoints: exchange.Portable(source.Endpoints), Ports: ports,
 	}
 	for i := range s.Endpoints {
 		if cluster == p.Self {

@@ -170,19 +170,10 @@ var importKind = metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), K
 // serviceImport plans the ServiceImport. The addresses of the derived Service
 // have to be known.
 func (p *importer) serviceImport() []Action {
-	desired := p.desiredImport()
 	existing := p.own
-	switch {
-	case existing == nil:
-		return []Action{create(desired)}
-	case p.Frozen && slices.Equal(existing.Spec.IPs, p.importIPs()):
+	if existing != nil && p.Frozen && slices.Equal(existing.Spec.IPs, p.importIPs()) {
 		return p.annotateList(&mcsv1beta1.ServiceImport{TypeMeta: importKind}, existing)
 	}
-	hasAll, strip := compareSpec(&existing.Spec, &desired.Spec)
-	return asRead(existing, updateOrAdopt(desired, existing, hasAll, strayPatch(existing, desired, strip)))
-}
-
-func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	s := &mcsv1beta1.ServiceImport{TypeMeta: importKind, ObjectMeta: p.meta(p.Key.Name), Spec: p.importSpec()}
 	// Comity's labels and annotations overwrite those that a user exports.
 	maps.Copy(s.Labels, p.Desired.Labels)
@@ -194,7 +185,12 @@ func (p *importer) desiredImport() *mcsv1beta1.ServiceImport {
 	if p.existing != nil {
 		s.Annotations[model.AnnotationDerivedName] = p.name
 	}
-	return sign(s, appliedNames(&s.Spec))
+	desired := sign(s, appliedNames(&s.Spec))
+	if existing == nil {
+		return []Action{create(desired)}
+	}
+	hasAll, strip := compareSpec(&existing.Spec, &desired.Spec)
+	return asRead(existing, updateOrAdopt(desired, existing, hasAll, strayPatch(existing, desired, strip)))
 }
 
 // importType is the type of the derived Service, which clients use. It differs
