@@ -96,7 +96,10 @@ func Refusals(err error) []model.Problem {
 //	400, 403, 413, other 422             Refused
 //	anything else                        Unavailable
 func classify(verb plan.Verb, err error) Class {
-	details := detailsOf(err)
+	var details metav1.StatusDetails
+	if answer := apierrors.APIStatus(nil); errors.As(err, &answer) && answer.Status().Details != nil {
+		details = *answer.Status().Details
+	}
 	switch {
 	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
 		if verb == plan.Create {
@@ -120,13 +123,4 @@ func classify(verb plan.Verb, err error) Class {
 		return Refused
 	}
 	return Unavailable
-}
-
-// detailsOf are those of an answer of the API server; empty if it has none.
-func detailsOf(err error) metav1.StatusDetails {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) || answer.Status().Details == nil {
-		return metav1.StatusDetails{}
-	}
-	return *answer.Status().Details
 }

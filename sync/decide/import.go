@@ -117,10 +117,12 @@ func Import(v ImportView) ImportDecision {
 		return d
 	}
 	d.Joined = i.joined
+	// The derived Service stays though nothing is served while an entry may come back.
+	mayReturn := func(e model.Entry) bool { return e.Absent == model.SourceSuspended || e.Absent == model.SourceRefused }
 	d.Plan = plan.ImportInput{
 		Key: v.Local.Key, Self: v.Self, Desired: desired, Frozen: freeze != nil, Sources: i.slices(), LocalCluster: v.LocalCluster,
 		MaintainSelectors: v.MaintainSelectors, Takeover: v.Takeover,
-		List: i.list, Unsynced: i.kept(), KeepAddress: i.keepsAddress(), Current: v.Current,
+		List: i.list, Unsynced: i.kept(), KeepAddress: slices.ContainsFunc(i.list.Entries, mayReturn), Current: v.Current,
 	}
 	i.direct(&d)
 	return d

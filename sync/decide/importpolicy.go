@@ -61,7 +61,7 @@ func (v *ImportView) ruling(p *exchange.Published) ruling {
 	case verdict.Outcome == decision.Denied:
 		return ruling{decision.Denied, model.ReasonPolicyDenied, joinViolations(verdict.Violations, " ")}
 	}
-	if r := v.sameness(p); p.Export != nil && r.outcome != decision.Allowed {
+	if r := v.sameness(p); r.outcome != decision.Allowed {
 		return r
 	}
 	switch {
@@ -132,44 +132,30 @@ func (v ReportView) byRule(source model.ClusterID) (model.Report, bool) {
 // of the exporter did not compare, because it was down or bypassed or the label came
 // later, is not imported. Without the Namespace nothing is imported anyway.
 func (v *ImportView) sameness(p *exchange.Published) ruling {
-	if len(v.IdentityLabels) == 0 || v.Local.Namespace == nil {
+	if p.Export == nil || len(v.IdentityLabels) == 0 || v.Local.Namespace == nil {
 		return ruling{outcome: decision.Allowed}
 	}
-	theirs, known := identityOf(p)
+	theirs, known := p.Namespace.Labels, p.Namespace.Presence == model.NamespacePresent
+	if p.Export.Identity != nil {
+		theirs, known = p.Export.Identity, true
+	}
 	if !known {
 		return ruling{decision.NotEvaluated, model.ReasonNamespaceUnknown, fmt.Sprintf(
 			"the identity of Namespace %s in cluster %s is not known; select the Namespace with --publish-namespaces there, or leave it out of "+
 				"spec.acceptedNamespaces of Peer %s here",
 			v.Local.Key.Namespace, p.ID, p.ID)}
 	}
-	if label := v.differs(theirs); label != "" {
-		return ruling{decision.Denied, model.ReasonNamespaceMismatch, fmt.Sprintf(
-			"label %s of Namespace %s is %s here and %s in cluster %s; give both the same value, or rename one of the namespaces",
-			label, v.Local.Key.Namespace, show(v.Local.Namespace.Labels, label), show(theirs, label), p.ID)}
-	}
-	return ruling{outcome: decision.Allowed}
-}
-
-// identityOf are the identity labels of the namespace of the export; false if they are not
-// known.
-func identityOf(p *exchange.Published) (map[string]string, bool) {
-	if p.Export != nil && p.Export.Identity != nil {
-		return p.Export.Identity, true
-	}
-	return p.Namespace.Labels, p.Namespace.Presence == model.NamespacePresent
-}
-
-// differs is the first identity label that is not the same here; empty if none.
-// Other labels of theirs do not count: this cluster's administrator chooses them.
-func (v *ImportView) differs(theirs map[string]string) string {
+	// Other labels of theirs do not count: this cluster's administrator chooses them.
 	for _, label := range v.IdentityLabels {
 		here, has := v.Local.Namespace.Labels[label]
 		there, had := theirs[label]
 		if has != had || here != there {
-			return label
+			return ruling{decision.Denied, model.ReasonNamespaceMismatch, fmt.Sprintf(
+				"label %s of Namespace %s is %s here and %s in cluster %s; give both the same value, or rename one of the namespaces",
+				label, v.Local.Key.Namespace, show(v.Local.Namespace.Labels, label), show(theirs, label), p.ID)}
 		}
 	}
-	return ""
+	return ruling{outcome: decision.Allowed}
 }
 
 func show(labels map[string]string, label string) string {

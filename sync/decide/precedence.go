@@ -54,14 +54,6 @@ func differs(standing, resolved *model.Import) bool {
 	})
 }
 
-// keepsAddress reports whether the derived Service stays though nothing is served: the
-// list has an entry that may come back.
-func (i *importing) keepsAddress() bool {
-	return slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool {
-		return e.Absent == model.SourceSuspended || e.Absent == model.SourceRefused
-	})
-}
-
 // kept are the clusters of which what exists stays as it is, sorted: the sources that are
 // kept, and the clusters that were not read and are no source.
 func (i *importing) kept() []model.ClusterID {

@@ -150,7 +150,7 @@ func DerivedName(name string) string {
 // AlternateDerivedName is the name used if DerivedName is not free. It depends on
 // name alone, so that it is the same after a restart.
 func AlternateDerivedName(name string) string {
-	return DerivedName(name) + "-" + hash(name, 4)
+	return DerivedName(name) + "-" + Hash(name, 4)
 }
 
 // SliceName is the name of the mirrored EndpointSlice of one source slice of
@@ -161,7 +161,7 @@ func SliceName(derived string, plain bool, cluster ClusterID, sourceSlice string
 	if plain && strings.Count(derived, "-") == 1 {
 		return derived + "-" + string(cluster)
 	}
-	return derived + "." + string(cluster) + "." + hash(sourceSlice, 4)
+	return derived + "." + string(cluster) + "." + Hash(sourceSlice, 4)
 }
 
 // CompareKeys orders by namespace, then name.
@@ -192,7 +192,7 @@ func RecordSliceName(namespace, slice string) string {
 	if full := namespace + "." + slice; len(full) <= 253 {
 		return full
 	}
-	return namespace + "." + hash(slice, 20)
+	return namespace + "." + Hash(slice, 20)
 }
 
 // ExchangeNamespace is the namespace in which from publishes what every peer
@@ -212,7 +212,7 @@ func exchangeNamespace(readable, unique string, isAmbiguous bool) string {
 	if !isAmbiguous && len(readable) <= 56 {
 		return "comity-" + readable
 	}
-	return "comity-x-" + hash(unique, 20)
+	return "comity-x-" + Hash(unique, 20)
 }
 
 // ambiguous reports whether a readable name made of id could be taken for that
@@ -237,13 +237,13 @@ func bounded(prefix string, id ClusterID) string {
 	if full := prefix + string(id); len(full) <= 63 {
 		return full
 	}
-	suffix := "." + hash(string(id), 20)
+	suffix := "." + Hash(string(id), 20)
 	return strings.TrimRight((prefix + string(id))[:63-len(suffix)], "-") + suffix
 }
 
-// hash is that many bytes of a digest, in hexadecimal.
-func hash(s string, bytes int) string {
-	sum := sha256.Sum256([]byte(s))
+// Hash is that many bytes of a digest, in hexadecimal.
+func Hash(text string, bytes int) string {
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:bytes])
 }
 

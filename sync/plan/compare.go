@@ -4,8 +4,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -119,11 +117,10 @@ func sign[T metav1.Object](obj T, names []string) T {
 		all = append(all, "annotation "+key)
 	}
 	slices.Sort(all)
-	sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[model.AnnotationApplied] = hex.EncodeToString(sum[:8])
+	annotations[model.AnnotationApplied] = model.Hash(strings.Join(all, "\n"), 8)
 	obj.SetAnnotations(annotations)
 	return obj
 }

@@ -4,8 +4,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 
@@ -208,8 +206,7 @@ func (r hintRule) hints(cluster model.ClusterID, zone *string) *discoveryv1.Endp
 func (r hintRule) unusedZone(cluster model.ClusterID) string {
 	zone := string(cluster) + ".clusterset.local"
 	for len(zone) > validation.LabelValueMaxLength || slices.Contains(r.zones, zone) {
-		sum := sha256.Sum256([]byte(zone))
-		zone = hex.EncodeToString(sum[:8]) + ".clusterset.local"
+		zone = model.Hash(zone, 8) + ".clusterset.local"
 	}
 	return zone
 }
