@@ -72,13 +72,13 @@ func (v *ImportView) ownListed() model.List {
 	list := model.List{Formed: v.List.Formed}
 	_, has := v.List.Find(v.Self)
 	for _, e := range v.List.Entries {
-		switch {
-		case !v.hadID(e):
-			list.Entries = append(list.Entries, e)
-		case !has:
+		if v.hadID(e) {
+			if has {
+				continue
+			}
 			e.Cluster, has = v.Self, true
-			list.Entries = append(list.Entries, e)
 		}
+		list.Entries = append(list.Entries, e)
 	}
 	return list
 }

@@ -29,16 +29,15 @@ const maxAttempts = 3
 // a withdrawn export. All methods may be called from any goroutine. Of the zero value, no
 // part was seeded.
 type FirstPass struct {
-	mu       sync.Mutex
-	pending  [2]map[types.NamespacedName]int // attempts, by Part; nil until it is seeded
-	complete bool
+	mu      sync.Mutex
+	pending [2]map[types.NamespacedName]int // attempts, by Part; nil until it is seeded
 }
 
 // Restart begins the pass again: each part has to be seeded once more.
 func (f *FirstPass) Restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.complete, f.pending = false, [2]map[types.NamespacedName]int{}
+	f.pending = [2]map[types.NamespacedName]int{}
 }
 
 // Seed names the keys of a part; they have to be reconciled after it. Once a pass
@@ -46,14 +45,14 @@ func (f *FirstPass) Restart() {
 func (f *FirstPass) Seed(part Part, keys []types.NamespacedName) (completed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.complete {
+	if f.isComplete() {
 		return false
 	}
 	f.pending[part] = make(map[types.NamespacedName]int, len(keys))
 	for _, key := range keys {
 		f.pending[part][key] = 0
 	}
-	return f.check()
+	return f.isComplete()
 }
 
 // Attempted counts one attempt at key. It reports whether this completed the pass.
@@ -69,19 +68,18 @@ func (f *FirstPass) Attempted(part Part, key types.NamespacedName, succeeded boo
 		return false
 	}
 	delete(f.pending[part], key)
-	return f.check()
+	return f.isComplete()
 }
 
-// check completes the pass if both parts were seeded and nothing of them is pending.
-func (f *FirstPass) check() (completed bool) {
+// isComplete reports whether both parts were seeded and nothing of them is pending.
+func (f *FirstPass) isComplete() bool {
 	isDone := func(pending map[types.NamespacedName]int) bool { return pending != nil && len(pending) == 0 }
-	f.complete = isDone(f.pending[Exports]) && isDone(f.pending[Namespaces])
-	return f.complete
+	return isDone(f.pending[Exports]) && isDone(f.pending[Namespaces])
 }
 
 // IsComplete reports whether everything was published, or attempted three times.
 func (f *FirstPass) IsComplete() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.complete
+	return f.isComplete()
 }

@@ -101,29 +101,25 @@ func Import(in ImportInput) ImportPlan {
 	if in.Current.Import != nil && p.own == nil { // somebody else's ServiceImport has the name
 		return p.foreignImportPlan()
 	}
-	plan := ImportPlan{DerivedName: p.name, Problems: p.nameProblems()}
 	service, awaited := p.service()
-	slices := p.slices()
-	plan.AwaitsService, plan.Unready = awaited, p.unready
-	plan.Problems = append(plan.Problems, p.serviceProblems()...)
-	plan.Problems = append(plan.Problems, slices.problems...)
+	mirrored := p.slices()
+	plan := ImportPlan{DerivedName: p.name, AwaitsService: awaited, Unready: p.unready}
+	plan.Problems = slices.Concat(p.nameProblems(), p.serviceProblems(), mirrored.problems)
+	plan.Actions = append(service, mirrored.apply...)
 	if p.dropsSelector() {
 		// Kubernetes empties its slices of the selector when the selector
 		// changes, so Comity's slices are created before.
-		each(slices.apply, func(a *Action) {
+		each(mirrored.apply, func(a *Action) {
 			if a.Source == p.Self {
 				a.Source = ""
 			}
 		})
-		plan.Actions = append(slices.apply, service...)
-	} else {
-		plan.Actions = append(service, slices.apply...)
+		plan.Actions = append(mirrored.apply, service...)
 	}
 	if !awaited {
 		plan.Actions = append(plan.Actions, p.serviceImport()...)
 	}
-	plan.Actions = append(plan.Actions, slices.remove...)
-	plan.Actions = append(plan.Actions, afterAll(p.surplusServices())...)
+	plan.Actions = slices.Concat(plan.Actions, mirrored.remove, afterAll(p.surplusServices()))
 	return plan
 }
 
@@ -145,9 +141,8 @@ func (p *importer) foreignImportPlan() ImportPlan {
 	if p.kept || len(p.unsynced) > 0 {
 		return plan
 	}
-	slices := p.slices()
-	plan.Unready = p.unready
-	plan.Actions = append(append(plan.Actions, slices.apply...), slices.remove...)
+	mirrored := p.slices()
+	plan.Unready, plan.Actions = p.unready, slices.Concat(plan.Actions, mirrored.apply, mirrored.remove)
 	return plan
 }
 
@@ -260,18 +255,16 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 
 // remove plans the removal of an import, or of all but its derived Service.
 func (p *importer) remove() ImportPlan {
-	var plan ImportPlan
+	mirrored := p.slices()
+	plan := ImportPlan{Unready: p.unready}
 	stays := p.KeepAddress && p.existing != nil
 	if stays {
-		plan.DerivedName = p.existing.Name
-		plan.Actions = append(plan.Actions, p.annotateService()...)
+		plan.DerivedName, plan.Actions = p.existing.Name, p.annotateService()
 	}
 	if p.own != nil {
 		plan.Actions = append(plan.Actions, remove(p.own, importKind)...)
 	}
-	slices := p.slices()
-	plan.Actions = append(append(plan.Actions, slices.apply...), slices.remove...)
-	plan.Unready = p.unready
+	plan.Actions = slices.Concat(plan.Actions, mirrored.apply, mirrored.remove)
 	if p.existing != nil && !stays {
 		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)
 	}
