@@ -220,11 +220,7 @@ func modelExport(self model.ClusterID, maintainSelectors bool, local LocalExport
 }
 
 func joinViolations(violations []decision.Violation, separator string) string {
-	lines := make([]string, len(violations))
-	for i, violation := range violations {
-		lines[i] = violation.String()
-	}
-	return strings.Join(lines, separator)
+	return strings.Join(model.Map(violations, decision.Violation.String), separator)
 }
 
 // AfterWrite is the finding once the plan was applied: problems are those of the

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -222,12 +223,8 @@ func Obstacle(reason string, current plan.Current) plan.Object {
 			return current.Import
 		}
 	case model.ReasonNameTaken:
-		for _, s := range current.Services {
-			all = append(all, s)
-		}
-		for _, s := range current.Slices {
-			all = append(all, s)
-		}
+		all = append(model.Map(current.Services, func(s *corev1.Service) plan.Object { return s }),
+			model.Map(current.Slices, func(s *discoveryv1.EndpointSlice) plan.Object { return s })...)
 	}
 	foreign, _ := model.Find(all, func(o plan.Object) bool { return !model.IsManaged(o) })
 	return foreign

@@ -132,11 +132,7 @@ func (e *exporting) keepShared() {
 		return !slices.ContainsFunc(ports, func(p mcsv1beta1.ServicePort) bool { return p.Port == t.Port && p.Protocol == t.Protocol })
 	})
 	if len(ports) > 0 {
-		names := make([]string, len(ports))
-		for i, p := range ports {
-			names[i] = p.Name
-		}
-		shared = model.PortsNamed(names...)
+		shared = model.PortsNamed(model.Map(ports, func(p mcsv1beta1.ServicePort) string { return p.Name })...)
 	}
 	e.planSlices(shared)
 }
@@ -169,10 +165,8 @@ func (e *exporting) planSlices(shared model.PortSelection) (more int) {
 			copies = append(copies, exchange.Cut(e.Local.Key, slice, e.Copies)...)
 		}
 	}
-	e.d.Plan.Slices, e.d.Plan.Record.Slices = copies[:min(len(copies), exchange.MaxSliceNames)], nil
-	for _, part := range e.d.Plan.Slices {
-		e.d.Plan.Record.Slices = append(e.d.Plan.Record.Slices, part.Annotations[model.AnnotationSourceSlice])
-	}
+	e.d.Plan.Slices = copies[:min(len(copies), exchange.MaxSliceNames)]
+	e.d.Plan.Record.Slices = model.Map(e.d.Plan.Slices, func(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] })
 	return len(copies) - len(e.d.Plan.Slices)
 }
 

@@ -31,9 +31,7 @@ func ExchangeNamespaces(v ExportView) []string {
 	}
 	namespaces, _ := audience(v.Self, scope, v.Members)
 	if scope.All() && len(v.Local.Verdict.Excluded) > 0 {
-		for _, m := range v.Members {
-			namespaces = append(namespaces, model.ScopedExchangeNamespace(v.Self, m.ID))
-		}
+		namespaces = append(namespaces, model.Map(v.Members, func(m model.Member) string { return model.ScopedExchangeNamespace(v.Self, m.ID) })...)
 	}
 	return namespaces
 }
@@ -64,13 +62,7 @@ func (e *exporting) leaveUnknown() {
 	if err != nil || e.d.Plan.Moved {
 		return
 	}
-	known := slices.Clone(e.Removed)
-	for _, id := range e.excluded {
-		known = append(known, model.ClusterID(id))
-	}
-	for _, m := range e.Members {
-		known = append(known, m.ID)
-	}
+	known := slices.Concat(e.Removed, model.Map(e.excluded, idOf), model.Map(e.Members, func(m model.Member) model.ClusterID { return m.ID }))
 	for namespace := range e.published {
 		isOneOf := func(ids []model.ClusterID) bool {
 			return slices.ContainsFunc(ids, func(id model.ClusterID) bool { return namespace == model.ScopedExchangeNamespace(e.Self, id) })
@@ -98,6 +90,9 @@ func (e *exporting) exclude() {
 	}
 }
 
+// idOf is the id of a cluster that policies name.
+func idOf(cluster string) model.ClusterID { return model.ClusterID(cluster) }
+
 func isMember(id model.ClusterID, members []model.Member) bool {
 	return slices.ContainsFunc(members, func(m model.Member) bool { return m.ID == id })
 }
@@ -117,11 +112,7 @@ func (e *exporting) publishedScope() (model.Scope, error) {
 	case len(lost) == 0:
 		return scope, nil
 	case published:
-		ids := make([]model.ClusterID, len(left))
-		for i, id := range left {
-			ids[i] = model.ClusterID(id)
-		}
-		return model.ScopeOf(ids...), nil
+		return model.ScopeOf(model.Map(left, idOf)...), nil
 	case len(left) == 0:
 		return model.Scope{}, errors.New("policies forbid the export to every cluster in its scope: " + joinViolations(local.Verdict.Violations, "; "))
 	}
@@ -132,14 +123,11 @@ func (e *exporting) publishedScope() (model.Scope, error) {
 
 // audienceOf are the clusters of a scope, which are all members if nothing narrows it.
 func (e *exporting) audienceOf(scope model.Scope) decision.Audience {
-	out := decision.Audience{Self: string(e.Self), All: scope.All()}
-	for _, id := range scope.Clusters() {
-		out.Clusters = append(out.Clusters, string(id))
+	if scope.All() {
+		members := model.Map(e.Members, func(m model.Member) string { return string(m.ID) })
+		return decision.Audience{Self: string(e.Self), All: true, Clusters: members}
 	}
-	for i := 0; out.All && i < len(e.Members); i++ {
-		out.Clusters = append(out.Clusters, string(e.Members[i].ID))
-	}
-	return out
+	return decision.Audience{Self: string(e.Self), Clusters: model.Map(scope.Clusters(), func(id model.ClusterID) string { return string(id) })}
 }
 
 // grace is the time for which an export that policies deny stays published. It is

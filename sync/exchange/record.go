@@ -31,9 +31,7 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 		ExportedAt:        metav1.NewTime(export.CreatedAt),
 		ServiceProperties: exchangev1alpha1.ServiceProperties(export.ServiceProperties),
 		Slices:            export.Slices,
-	}
-	for _, t := range export.Targets {
-		out.Targets = append(out.Targets, exchangev1alpha1.Target(t))
+		Targets:           model.Map(export.Targets, func(t model.Target) exchangev1alpha1.Target { return exchangev1alpha1.Target(t) }),
 	}
 	if export.Identity != nil {
 		out.Namespace = &exchangev1alpha1.NamespaceRecordSpec{Labels: export.Identity}

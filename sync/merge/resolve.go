@@ -143,10 +143,7 @@ func resolve(ordered []model.Export) *model.Import {
 // OldestFirst sorts the exports by precedence, and sets defaults. Of each cluster there is one
 // (exchange.Newest), also while the audience of its export changes.
 func OldestFirst(exports []model.Export) []model.Export {
-	ordered := make([]model.Export, len(exports))
-	for i, e := range exports {
-		ordered[i] = WithDefaults(e)
-	}
+	ordered := model.Map(exports, WithDefaults)
 	slices.SortFunc(ordered, func(a, b model.Export) int { return a.CompareAge(b.SourceExport) })
 	return ordered
 }

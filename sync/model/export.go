@@ -283,11 +283,7 @@ func portNames(ports []corev1.ServicePort) string {
 // quoted lists the first names, quoted, and counts the rest.
 func quoted(names []string) string {
 	const limit = 8
-	var out []string
-	for _, name := range names[:min(limit, len(names))] {
-		out = append(out, Quote(name))
-	}
-	text := strings.Join(out, ", ")
+	text := strings.Join(Map(names[:min(limit, len(names))], Quote), ", ")
 	if more := len(names) - limit; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

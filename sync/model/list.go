@@ -131,11 +131,7 @@ func Listed(object metav1.Object) []ClusterID {
 	if err != nil {
 		return nil
 	}
-	var out []ClusterID
-	for _, e := range list.Entries {
-		out = append(out, e.Cluster)
-	}
-	return out
+	return Map(list.Entries, func(e Entry) ClusterID { return e.Cluster })
 }
 
 // SourceState is the row of the import table that applies to one source of an import: to

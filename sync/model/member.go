@@ -286,11 +286,7 @@ func ParseAgentInfo(annotations map[string]string) (info AgentInfo, err error) {
 
 // PrefixTexts are prefixes as text.
 func PrefixTexts(prefixes []netip.Prefix) []string {
-	var texts []string
-	for _, prefix := range prefixes {
-		texts = append(texts, prefix.String())
-	}
-	return texts
+	return Map(prefixes, netip.Prefix.String)
 }
 
 // ParsePrefixes reads address ranges. One with bits set after the prefix is refused: it is not clear what was meant.

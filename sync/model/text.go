@@ -55,18 +55,21 @@ func Join[T ~string](items []T, separator string) string {
 	return strings.Join(Map(items, func(item T) string { return string(item) }), separator)
 }
 
+// Map is what of makes of each item of list, in its order; nil if there is none.
+func Map[T, U any](list []T, of func(T) U) []U {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]U, len(list))
+	for i, item := range list {
+		out[i] = of(item)
+	}
+	return out
+}
+
 // Without is list without the items that out reports. The list itself stays as it is.
 func Without[T any](list []T, out func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(list), out)
-}
-
-// Map is what each of a list becomes by to, in their order.
-func Map[T, R any](list []T, to func(T) R) []R {
-	out := make([]R, 0, len(list))
-	for _, item := range list {
-		out = append(out, to(item))
-	}
-	return out
 }
 
 // Find is the first item of list that is reported; false if none is.

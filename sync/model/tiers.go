@@ -58,10 +58,7 @@ func ParseTiers(text string) (Tiers, error) {
 	if len(text) > MaxTiersBytes {
 		return Tiers{}, fmt.Errorf("the value has %d bytes; expected at most %d", len(text), MaxTiersBytes)
 	}
-	parts := strings.Split(text, ";")
-	for i := range parts {
-		parts[i] = strings.TrimSpace(parts[i])
-	}
+	parts := Map(strings.Split(text, ";"), strings.TrimSpace)
 	last := len(parts) - 1
 	if parts[last] != tierRest && parts[last] != tierNone {
 		return Tiers{}, fmt.Errorf("the last tier is %s; expected %s (all other clusters) or %s (no other cluster), as in \"self; *\"", Quote(parts[last]), tierRest, tierNone)

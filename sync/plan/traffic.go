@@ -212,9 +212,5 @@ func (r hintRule) unusedZone(cluster model.ClusterID) string {
 }
 
 func forZones(zones ...string) *discoveryv1.EndpointHints {
-	hints := &discoveryv1.EndpointHints{}
-	for _, z := range zones {
-		hints.ForZones = append(hints.ForZones, discoveryv1.ForZone{Name: z})
-	}
-	return hints
+	return &discoveryv1.EndpointHints{ForZones: model.Map(zones, func(z string) discoveryv1.ForZone { return discoveryv1.ForZone{Name: z} })}
 }
