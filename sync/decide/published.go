@@ -142,12 +142,7 @@ func (e *exporting) keepShared() {
 func (e *exporting) namespacesInScope() []string {
 	out, _ := audience(e.Self, e.scope, e.Members)
 	if e.scope.All() {
-		for _, record := range e.Records {
-			out = append(out, record.Namespace)
-		}
-		for _, slice := range e.Copies {
-			out = append(out, slice.Namespace)
-		}
+		out = slices.Concat(out, model.Map(e.Records, (*exchangev1alpha1.ExportRecord).GetNamespace), model.Map(e.Copies, (*discoveryv1.EndpointSlice).GetNamespace))
 		slices.Sort(out)
 		out = slices.Compact(out)
 	}

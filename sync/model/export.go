@@ -265,12 +265,8 @@ func (s PortSelection) Missing(key types.NamespacedName, service *corev1.Service
 
 // portNames lists the names of ports for a message.
 func portNames(ports []corev1.ServicePort) string {
-	names := make([]string, 0, len(ports))
-	for _, p := range ports {
-		if p.Name != "" {
-			names = append(names, p.Name)
-		}
-	}
+	names := Map(ports, func(p corev1.ServicePort) string { return p.Name })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
 	switch {
 	case len(names) > 0:
 		return quoted(names)
