@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -176,12 +177,8 @@ func showDifference(imports []*model.Import, of func(*model.Import) map[string]s
 		}
 	}
 	return func(i *model.Import) string {
-		var pairs []string
-		for _, key := range slices.Sorted(maps.Keys(of(i))) {
-			if differs[key] {
-				pairs = append(pairs, fmt.Sprintf("%s=%q", key, of(i)[key]))
-			}
-		}
+		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(of(i))), func(key string) bool { return !differs[key] })
+		pairs := model.Map(keys, func(key string) string { return fmt.Sprintf("%s=%q", key, of(i)[key]) })
 		return cmp.Or(strings.Join(pairs, ","), "none")
 	}
 }
@@ -250,11 +247,10 @@ func render(found []finding) []model.Conflict {
 		{disagreements: 3, values: 3, clusters: 3, bytes: 40},
 		{disagreements: 1, values: 2, clusters: 1, bytes: 20},
 	} {
+		written = model.Map(found, func(f finding) model.Conflict { return model.Conflict{Reason: f.reason, Message: f.write(limit)} })
 		size := 0
-		written = nil
-		for _, f := range found {
-			written = append(written, model.Conflict{Reason: f.reason, Message: f.write(limit)})
-			size += len(written[len(written)-1].Message)
+		for _, c := range written {
+			size += len(c.Message)
 		}
 		if size <= room {
 			return written
@@ -270,13 +266,10 @@ func render(found []finding) []model.Conflict {
 //
 //	port "http": 80/TCP in a, b (used: a has the oldest export); 8080/TCP in c.
 func (f finding) write(limit detail) string {
-	var sentences []string
-	for i, d := range f.disagreements {
-		if i == limit.disagreements {
-			sentences = append(sentences, fmt.Sprintf("Further differences: %d.", len(f.disagreements)-i))
-			break
-		}
-		sentences = append(sentences, d.write(limit))
+	shown := f.disagreements[:min(limit.disagreements, len(f.disagreements))]
+	sentences := model.Map(shown, func(d disagreement) string { return d.write(limit) })
+	if more := len(f.disagreements) - len(shown); more > 0 {
+		sentences = append(sentences, fmt.Sprintf("Further differences: %d.", more))
 	}
 	return strings.Join(sentences, " ")
 }
@@ -288,10 +281,7 @@ func (d disagreement) write(limit detail) string {
 			parts = append(parts, fmt.Sprintf("further values: %d", len(d.values)-i))
 			break
 		}
-		part := model.Bound(v.text, limit.bytes) + " in " + model.Join(v.clusters[:min(limit.clusters, len(v.clusters))], ", ")
-		if more := len(v.clusters) - limit.clusters; more > 0 {
-			part += fmt.Sprintf(" and %d more", more)
-		}
+		part := model.Bound(v.text, limit.bytes) + " in " + decision.Some(v.clusters, limit.clusters)
 		if v.text == d.used {
 			part += " (" + d.note + ")"
 		}

@@ -123,14 +123,11 @@ func (t Tiers) Texts() []string {
 	}
 	var out []string
 	for _, s := range t.selectors {
-		terms := []string{tierSelf}
+		text := tierSelf
 		if !s.self {
-			terms = nil
-			for _, key := range slices.Sorted(maps.Keys(s.labels)) {
-				terms = append(terms, key+"="+s.labels[key])
-			}
+			text = strings.Join(Map(slices.Sorted(maps.Keys(s.labels)), func(key string) string { return key + "=" + s.labels[key] }), ",")
 		}
-		out = append(out, strings.Join(terms, ","))
+		out = append(out, text)
 	}
 	return append(out, t.last)
 }
