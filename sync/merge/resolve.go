@@ -46,9 +46,13 @@ func firstOfEach[K comparable](ports []mcsv1beta1.ServicePort, key func(mcsv1bet
 // protocol and number. Only on these may the constituent receive traffic. A
 // different appProtocol is allowed: it is a hint.
 func StrictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
-	return model.Without(declared, func(p mcsv1beta1.ServicePort) bool {
-		return !slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool { return r.Name == p.Name && endpointOf(r) == endpointOf(p) })
-	})
+	var strict []mcsv1beta1.ServicePort
+	for _, p := range declared {
+		if slices.ContainsFunc(resolved, func(r mcsv1beta1.ServicePort) bool { return r.Name == p.Name && endpointOf(r) == endpointOf(p) }) {
+			strict = append(strict, p)
+		}
+	}
+	return strict
 }
 
 // portsDisagree returns one disagreement for each port name whose definition is not
