@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -170,15 +171,16 @@ func (r Record) IsLost() bool {
 	return r.Spec.Lost && r.Annotations[model.AnnotationConfirmLost] != "true"
 }
 
-// Published are the records in the exchange namespaces of one API server. In a hub they are
-// those of all members. isExchange is true if there are such namespaces.
-func Published(ctx context.Context, c client.Client) (published []Record, isExchange bool, err error) {
+// Published are the records in the exchange namespaces of one API server. isHub is true if
+// these namespaces are of several members: a cluster that is no hub has only its own.
+func Published(ctx context.Context, c client.Client) (published []Record, isHub bool, err error) {
 	var namespaces corev1.NamespaceList
 	if err := c.List(ctx, &namespaces, client.HasLabels{model.LabelExchangeFrom}); err != nil {
 		return nil, false, fmt.Errorf("list the exchange namespaces: %w", err)
 	}
-	audience := map[string]Record{}
+	audience, members := map[string]Record{}, sets.New[string]()
 	for _, n := range namespaces.Items {
+		members.Insert(n.Labels[model.LabelExchangeFrom])
 		audience[n.Name] = Record{From: model.ClusterID(n.Labels[model.LabelExchangeFrom]), To: model.ClusterID(n.Labels[model.LabelExchangeTo])}
 	}
 	var records exchangev1alpha1.ExportRecordList
@@ -193,7 +195,7 @@ func Published(ctx context.Context, c client.Client) (published []Record, isExch
 			published = append(published, r)
 		}
 	}
-	return published, len(namespaces.Items) > 0, nil
+	return published, members.Len() > 1, nil
 }
 
 func newLost(env *command.Env) *cobra.Command {

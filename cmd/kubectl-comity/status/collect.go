@@ -246,7 +246,7 @@ func (p *part) strangers() {
 }
 
 // lost reports the exports that a restore lost, one line for each cluster that publishes
-// here. It reports whether the cluster is a hub: somebody publishes, and no agent runs.
+// here. It reports whether the cluster is a hub, in which several members publish.
 func (p *part) lost(ctx context.Context) (isHub bool) {
 	published, isHub, err := confirm.Published(ctx, p.Target.Client)
 	if err != nil {

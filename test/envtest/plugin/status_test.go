@@ -304,7 +304,7 @@ var _ = Describe("status", func() {
 })
 
 var _ = Describe("status without an agent", func() {
-	// Exchange namespaces of other specs, which cannot be deleted here, make the cluster a hub.
+	// Exchange namespaces of other specs, which cannot be deleted here, would make the cluster a hub.
 	BeforeEach(func() {
 		var all corev1.NamespaceList
 		Expect(target.Client.List(scratch, &all, client.HasLabels{model.LabelExchangeFrom})).To(Succeed())
@@ -325,5 +325,17 @@ var _ = Describe("status without an agent", func() {
 		Expect(got.code).To(Equal(1))
 		Expect(got.out).To(And(ContainSubstring("NotInstalled"), ContainSubstring("Unreachable"), ContainSubstring("docs/install.md")))
 		Expect(run("status", "a", "-o", "json").out).To(And(ContainSubstring(`"kind": "ClusterSetStatus"`), ContainSubstring(`"healthy": false`)))
+	})
+
+	It("is that of a hub only where several members publish", func() {
+		publishes := func(id string) {
+			create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: model.ExchangeNamespace(model.ClusterID("hub-" + id)), Labels: map[string]string{model.LabelExchangeFrom: id},
+			}})
+		}
+		publishes("a")
+		Expect(run("status", "a").out).To(ContainSubstring("NotInstalled"), "Comity was uninstalled")
+		publishes("b")
+		Expect(run("status", "a").out).To(And(MatchRegexp(`a +.* Hub `), Not(ContainSubstring("NotInstalled"))))
 	})
 })
