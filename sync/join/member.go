@@ -171,13 +171,6 @@ func (m *member) apply(ctx context.Context, object client.Object, note string) e
 		// Its namespace or the credential may be missing, so that the API server cannot be asked.
 	default:
 		wanted := m.toApply(object)
-		if peer, is := object.(*v1alpha1.Peer); is && !peer.Spec.Removed {
-			// A join takes back that the cluster was removed. Where that was never stated, as in a
-			// Peer from Git, nothing is stated.
-			if _, stated, _ := unstructured.NestedBool(before.Object, "spec", "removed"); stated {
-				_ = unstructured.SetNestedField(wanted.Object, false, "spec", "removed") // there is a spec
-			}
-		}
 		options := []client.ApplyOption{client.FieldOwner(FieldOwner), client.ForceOwnership}
 		if m.opts.DryRun {
 			options = append(options, client.DryRunAll)

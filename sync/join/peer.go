@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -106,11 +107,20 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 	if m.opts.ReadOnly {
 		return plan, nil
 	}
-	object := client.ApplyConfigurationFromUnstructured(m.toApply(plan.wanted))
+	object := client.ApplyConfigurationFromUnstructured(plan.object())
 	if err := m.client.Apply(ctx, object, client.FieldOwner(FieldOwner), client.ForceOwnership, client.DryRunAll); err != nil {
 		return plan, fmt.Errorf("check Peer %s: %w", peer.ID, err)
 	}
 	return plan, nil
+}
+
+// object is what is applied. A join of a cluster that was removed takes that back.
+func (p plannedPeer) object() *unstructured.Unstructured {
+	object := p.holder.toApply(p.wanted)
+	if p.found.Spec.Removed {
+		_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
+	}
+	return object
 }
 
 // write brings the Peer up to date.
@@ -122,7 +132,7 @@ func (p plannedPeer) write(ctx context.Context) error {
 		p.holder.report(p.wanted, Unchanged, p.note)
 		return nil
 	}
-	return p.holder.apply(ctx, p.wanted, p.note)
+	return p.holder.apply(ctx, p.object(), p.note)
 }
 
 // namespacesFrom are the namespaces accepted from peer, and says so if they are new.
