@@ -91,7 +91,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		ctrl.LoggerFrom(ctx).Error(errors.New(decided.Finding.Detail), "a missing export is not withdrawn", "reason", string(decided.Finding.State))
 	}
 	planned := plan.Publish(decided.Plan)
-	// The writes in each exchange namespace are made whatever came of those in the others, so
+	// The writes in each exchange namespace are made even if those in the others fail, so
 	// that one that refuses a record keeps no other from being published or, above all,
 	// withdrawn. The error is that of a withdrawal, or the first one.
 	unpublished := p.writeAll(ctx, planned.Publish)

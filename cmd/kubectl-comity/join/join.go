@@ -220,7 +220,7 @@ func (r reach) run(ctx context.Context) error {
 			return s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
 		}
 		var request probe.Request
-		// checks judge the results of the request, each those that it asked for.
+		// checks decide from the results of the request, each from those that it asked for.
 		var checks []func([]probe.Result) string
 		for _, route := range r.prepared.Routes() {
 			if route.Holder != s.Agent.ID {

@@ -159,8 +159,13 @@ func (r Report) print(out io.Writer, now time.Time) {
 		table.Flush()
 	}
 
+	r.printServices(out)
+}
+
+// printServices shows the exports and imports.
+func (r Report) printServices(out io.Writer) {
 	if len(r.Services) == 0 {
-		line("\nNo exports and no imports.")
+		_, _ = fmt.Fprintln(out, "\nNo exports and no imports.")
 		return
 	}
 	table := command.NewTable(out, "\nNAMESPACE", "NAME", "KIND", "CLUSTER", "VALID", "READY", "CONFLICT", "ADMITTED", "AVAILABLE")
