@@ -86,6 +86,9 @@ type importReconciler struct {
 	foreign *lru.Cache
 }
 
+// maxForeign is of how many ServiceImports that is kept: of more than a cluster should ever have.
+const maxForeign = 100_000
+
 // Reconcile makes the status of one ServiceImport what it should be now.
 func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	imported := &mcsv1beta1.ServiceImport{}

@@ -117,7 +117,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			return nil
 		})),
 		(&exportReconciler{shared}).setup(mgr, observed),
-		(&importReconciler{shared, lru.New(maxLimited)}).setup(mgr, observed),
+		(&importReconciler{shared, lru.New(maxForeign)}).setup(mgr, observed),
 	)
 }
 

@@ -154,7 +154,7 @@ type rateLimiter struct {
 }
 
 // maxLimited is of how many objects the recent writes are known. What was written longer
-// ago than so many others may be written at once, and again.
+// ago than so many others may be written at once.
 const maxLimited = 10_000
 
 // limits are those of one object: of all its writes, and of the deferrable ones.

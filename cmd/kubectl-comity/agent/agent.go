@@ -92,13 +92,14 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 	for _, lease := range leases.Items {
 		info, errInfo := model.ParseAgentInfo(lease.Annotations)
 		a := Agent{AgentInfo: info, Namespace: lease.Namespace, Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
-		var deployments appsv1.DeploymentList
-		if err := target.Client.List(ctx, &deployments, client.InNamespace(lease.Namespace), Labels); err != nil {
-			return Agent{}, target.Errorf("find the agent's Deployment: %w", err)
-		}
 		var err error
 		if a.Pod, err = leader(ctx, target, lease); err != nil {
 			return Agent{}, err
+		}
+		var deployments appsv1.DeploymentList
+		err = target.Client.List(ctx, &deployments, client.InNamespace(lease.Namespace), Labels)
+		if err != nil && a.Pod == nil { // of an agent that runs, they only say how many replicas are available
+			return Agent{}, target.Errorf("find the agent's Deployment: %w", err)
 		}
 		a.Deployments = deployments.Items
 		isInstalled := a.Pod != nil || len(a.Deployments) > 0 // the Lease outlives an uninstalled release

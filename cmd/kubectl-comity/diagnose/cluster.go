@@ -66,9 +66,10 @@ func (c *cluster) readServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.version = info.GitVersion
 	sent, review := time.Now(), &authenticationv1.SelfSubjectReview{} // which every user may create, and nothing stores
 	err = c.Target.Client.Create(ctx, review)
-	c.version, c.ahead = info.GitVersion, review.CreationTimestamp.Sub(sent.Add(time.Since(sent)/2))
+	c.ahead = review.CreationTimestamp.Sub(sent.Add(time.Since(sent)/2))
 	return err
 }
 
@@ -77,7 +78,7 @@ var oldest = version.MustParseGeneric("1.32")
 
 func kubernetesVersion(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	own, _ := version.ParseGeneric(c.version) // nil if it is none
-	if c.serverErr != nil || own != nil && !own.LessThan(oldest) {
+	if c.version == "" || own != nil && !own.LessThan(oldest) {
 		return nil, c.serverErr
 	}
 	return []finding.Finding{{Reason: "VersionTooOld", Message: fmt.Sprintf("Kubernetes is %q; expected %s or newer", c.version, oldest), Fix: "upgrade the cluster " + c.Context}}, nil

@@ -120,7 +120,8 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 	return nil
 }
 
-// What is read of one cluster is bounded in time and size. Of one kind maxObjects are taken;
+// What is read of one cluster is bounded in time and size, since it is in memory until the
+// archive is written. Of one kind maxObjects are taken;
 // of a log, the last lines.
 const (
 	clusterTimeout           = 3 * time.Minute

@@ -229,6 +229,9 @@ func stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
 // strangers reports the clusters that lists of imports name and that have no Peer: they
 // are not read, and what was imported from them stays.
 func (p *part) strangers() {
+	if p.cluster.ID == "" {
+		return // which of the clusters is this one is not known
+	}
 	listed := map[model.ClusterID][]types.NamespacedName{}
 	for i := range p.objects.Imports {
 		imported := &p.objects.Imports[i]

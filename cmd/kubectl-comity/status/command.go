@@ -210,7 +210,7 @@ type State string
 const (
 	// Running: a replica leads and all replicas are available.
 	Running State = "Running"
-	// Degraded: a replica leads and another one is not available.
+	// Degraded: a replica leads, and it or another one is not ready.
 	Degraded State = "Degraded"
 	// NotRunning: Comity is installed and no replica leads.
 	NotRunning State = "NotRunning"
@@ -238,7 +238,7 @@ const (
 	Unknown State = "Unknown"
 )
 
-// Agent says how the agent of a site is. Its reason is a State, but Hub.
+// Agent says how the agent of a site is. Its reason is one of the States of an agent.
 func Agent(site *agent.Site) finding.Finding {
 	f := finding.Finding{
 		Severity: finding.Error, Cluster: site.Context, Reason: string(Failed), Since: timeOf(site.Agent.Renewed),
@@ -252,8 +252,12 @@ func Agent(site *agent.Site) finding.Finding {
 		f.Severity, f.Reason, f.Since = finding.OK, string(Running), nil
 		f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
 		for _, c := range site.Agent.Pod.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				f.Since = timeOf(c.LastTransitionTime.Time)
+			if c.Type != corev1.PodReady {
+				continue
+			}
+			f.Since = timeOf(c.LastTransitionTime.Time)
+			if c.Status != corev1.ConditionTrue {
+				f.Severity, f.Reason, f.Message = finding.Warning, string(Degraded), "the leader is not ready: "+c.Message
 			}
 		}
 	case site.Target == nil:

@@ -122,12 +122,13 @@ func (c *cluster) derivedService() *corev1.Service {
 	return found
 }
 
-// list is that of the import; the zero value if there is none.
-func (c *cluster) list() model.List {
-	if c.imported == nil {
-		return model.List{}
+// list is that of the import, which its derived Service has too; the zero value if there is none.
+func (c *cluster) list() (found model.List) {
+	if s := c.derivedService(); s != nil {
+		found, _ = model.ParseList(s.Annotations[model.AnnotationList]) // one that cannot be read is none
+	} else if c.imported != nil {
+		found, _ = model.ParseList(c.imported.Annotations[model.AnnotationList])
 	}
-	found, _ := model.ParseList(c.imported.Annotations[model.AnnotationList]) // one that cannot be read is none
 	return found
 }
 
