@@ -127,8 +127,7 @@ func (p *Prober) Answers(key types.NamespacedName) map[model.ClusterID]bool {
 // Changed notifies of each key for which a round changed Answers.
 func (p *Prober) Changed() *notify.Notifier { return &p.changed }
 
-// Start probes until ctx ends, and returns once no connection is being opened. A manager
-// calls it on the leader alone, which changes endpoints.
+// Start probes until ctx ends, and returns once no connection is being opened.
 func (p *Prober) Start(ctx context.Context) error {
 	begun := time.Now()
 	for {

@@ -117,7 +117,7 @@ func checked(hub *Cluster, members []Cluster) (*Cluster, []Cluster, error) {
 	return &at, all, err
 }
 
-// Options adjust Connect and Disconnect. The zero value is fit for use.
+// Options adjust Prepare and Disconnect. The zero value is fit for use.
 type Options struct {
 	// Expiry is how long a new credential is valid: DefaultExpiry if zero, at
 	// least ten minutes. An API server may grant less.
@@ -196,6 +196,9 @@ func RangesOf(ctx context.Context, c Cluster) (Ranges, error) {
 // learn finds out m's ranges: those given, else what the cluster says of itself.
 func (m *member) learn(ctx context.Context) error {
 	m.ranges = Ranges{Pods: m.PodCIDRs, Services: m.ServiceCIDRs, Source: "the pod ranges given"}
+	if m.PodCIDRs != nil && m.ServiceCIDRs != nil {
+		return nil
+	}
 	config, err := m.kubeadmConfig(ctx)
 	if err != nil {
 		return err

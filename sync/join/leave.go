@@ -133,8 +133,8 @@ var (
 // them, their accounts and Roles, imports with their derived Services and
 // EndpointSlices, its conditions on ServiceExports, and the exchange namespaces.
 // What somebody else made is never deleted, whatever its labels and names are.
-// The agent must not run: it would make its imports again. What fails does not keep the
-// rest. Repeating it is free.
+// The agent must not run: it would make its imports again. A step that fails does not stop
+// the others. Repeating it is free.
 func Purge(ctx context.Context, c Cluster, opts Options) error {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -170,8 +170,9 @@ func (m *member) purgeAccess(ctx context.Context) error {
 func (m *member) purgeImports(ctx context.Context) error {
 	kinds := []schema.GroupVersionKind{serviceImport, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), service}
 	return EachOf(ctx, m.client, kinds, func(object *metav1.PartialObjectMetadata) error {
-		isPublished := object.Labels[model.LabelExportNamespace] != "" // in an exchange namespace
-		if isPublished || !model.IsManaged(object) {
+		// A slice in an exchange namespace is a copy of one, and names no import.
+		isCopy := object.Kind == "EndpointSlice" && object.Labels[model.LabelExportNamespace] != "" && object.Labels[model.LabelServiceName] == ""
+		if isCopy || !model.IsManaged(object) {
 			return nil
 		}
 		return m.removeDerived(ctx, object)

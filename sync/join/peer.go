@@ -127,6 +127,7 @@ func (p plannedPeer) object() *unstructured.Unstructured {
 func (p plannedPeer) write(ctx context.Context) error {
 	after := p.wanted.Spec
 	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
+	after.Drained, after.IgnoreDrain = p.found.Spec.Drained, p.found.Spec.IgnoreDrain // an administrator's
 	// To apply the same values again could still write their new ownership.
 	if equality.Semantic.DeepEqual(after, p.found.Spec) && labels.SelectorFromSet(p.wanted.Labels).Matches(labels.Set(p.found.Labels)) {
 		p.holder.report(p.wanted, Unchanged, p.note)

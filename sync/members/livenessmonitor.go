@@ -149,9 +149,10 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.M
 }
 
 // reconnect replaces a connection whose watches deliver nothing although the peer
-// renewed its Lease. The old one stays until the new one is synced, for which it has some time.
+// renewed its Lease. The old one stays until the new one is synced, which has three times
+// LostAfter for that. One that fails retries by itself: another one would fail like it.
 func (s *Set) reconnect(m *member, now time.Time) {
-	if m.next != nil && now.Sub(m.dialed) < 3*s.opts.LostAfter {
+	if m.next != nil && (m.next.State().Problem != remote.Failure{} || now.Sub(m.dialed) < 3*s.opts.LostAfter) {
 		return
 	}
 	if err := s.dial(m, cmp.Or(m.claim.config, m.inUse().Config())); err != nil {

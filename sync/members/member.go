@@ -150,7 +150,7 @@ func (s *Set) update(id model.ClusterID, do func(*member) model.MemberChanged) {
 		changed = do(m)
 	}
 	if changed != nothing {
-		s.updateView()
+		s.updateView(*s.view.Load())
 	}
 	s.mu.Unlock()
 	if changed == nothing {
@@ -200,9 +200,8 @@ func (s *Set) retire(l *remote.Connection) {
 	s.ending.Go(l.Wait)
 }
 
-// updateView replaces the members of the view. It needs mu.
-func (s *Set) updateView() {
-	next := *s.view.Load()
+// updateView makes next the view, with the members as they are now. It needs mu.
+func (s *Set) updateView(next view) {
 	next.members = make([]snapshot, 0, len(s.members))
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]

@@ -169,8 +169,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 	if before.ownID != next.ownID {
 		changed.Insert(s.opts.Self)
 	}
-	s.view.Store(&next)
-	s.updateView()
+	s.updateView(next)
 	s.mu.Unlock()
 	for _, id := range sets.List(changed) {
 		s.changes.Publish(model.MemberChange{ID: id})

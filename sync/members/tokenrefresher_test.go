@@ -25,6 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -133,7 +134,12 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		builder.WithObjects(&stored)
 		set.members[id] = &member{id: id, active: &remote.Connection{}, claim: claim{secret: &stored}}
 	}
-	local := builder.Build()
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second) // less than a request may take
+	defer cancel()
+	local := builder.WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		defer cancel() // the other peer never answers
+		return c.Patch(ctx, o, p, opts...)
+	}}).Build()
 	for _, m := range set.members {
 		cached := &corev1.Secret{}
 		if err := local.Get(context.Background(), client.ObjectKeyFromObject(m.claim.secret), cached); err != nil {
@@ -141,8 +147,6 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 		}
 		m.claim.secret = cached
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second) // far less than a request may take
-	defer cancel()
 	set.refreshAll(ctx, local)
 	now := &corev1.Secret{}
 	if err := local.Get(context.Background(), client.ObjectKey{Namespace: "comity-system", Name: "peer-c"}, now); err != nil {

@@ -99,7 +99,7 @@ func afterAll(actions []Action) []Action {
 }
 
 // asRead makes actions depend on the version of the object that was read: what they write
-// follows from the list that it has, and from what stands, and a newer one may have others.
+// follows from it, and a newer version may say something else.
 func asRead(current metav1.Object, actions []Action) []Action {
 	return each(actions, func(a *Action) { a.ResourceVersion = current.GetResourceVersion() })
 }

@@ -195,7 +195,7 @@ type importer struct {
 	// takesOver is true if objects of the Sveltos pipeline are adopted.
 	takesOver bool
 	// currentSlices are those of Current, and desiredSlices those that are to exist, by name,
-	// once the slices are planned. One that is kept as it is is in both.
+	// once the slices are planned. A slice that is kept unchanged is in both.
 	currentSlices, desiredSlices map[string]*discoveryv1.EndpointSlice
 	// unready is that of the plan, once the slices were planned.
 	unready map[model.ClusterID]int

@@ -121,7 +121,7 @@ func Publish(in PublishInput) PublishPlan {
 }
 
 // desired returns the slices and records that are to exist. Where the export is published,
-// its record comes after what the current one is to state otherwise, and counts.
+// its record comes after the statement of its withdrawal: the last one counts.
 func (in PublishInput) desired() (copies, records []Object) {
 	for _, current := range in.CurrentRecords {
 		if in.IsOwn(current) && current.DeletionTimestamp == nil && !in.Moved && !slices.Contains(in.Collect, current.Namespace) {

@@ -50,7 +50,8 @@ func (p *importer) slices() changes {
 		if desired == existing { // kept as it is
 			continue
 		}
-		actions := []Action{create(sign(desired, nil))}
+		sign(desired, nil)
+		actions := []Action{create(desired)}
 		if existing != nil {
 			actions = updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))
 		}

@@ -375,7 +375,7 @@ func describe(id model.ClusterID, f *feed, err error) Failure {
 	case errors.As(err, &limit):
 		return failure(model.ReasonLimitExceeded, limit.Error()+", so nothing new is read", "find out why so much is published "+in+", and withdraw what is not needed")
 	case errors.As(err, &mistyped), errors.As(err, &noTime):
-		return failure(model.ReasonInvalidRecord, "one of them is of another kind, or holds a field of another type, than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
+		return failure(model.ReasonInvalidRecord, "one of them holds a field of another type than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
 	case apierrors.IsForbidden(err):
 		return failure(ReasonForbidden, "reading is forbidden; expected the Role that joining makes", rejoin)
 	case apierrors.IsUnauthorized(err):

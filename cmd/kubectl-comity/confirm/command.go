@@ -171,8 +171,9 @@ func (r Record) IsLost() bool {
 	return r.Spec.Lost && r.Annotations[model.AnnotationConfirmLost] != "true"
 }
 
-// Published are the records in the exchange namespaces of one API server. isHub is true if
-// these namespaces are of several members: a cluster that is no hub has only its own.
+// Published are the records in the exchange namespaces of one API server. isHub is true if a
+// join marked these namespaces as those of a hub, or they are of several members: a cluster
+// that is no hub has only its own.
 func Published(ctx context.Context, c client.Client) (published []Record, isHub bool, err error) {
 	var namespaces corev1.NamespaceList
 	if err := c.List(ctx, &namespaces, client.HasLabels{model.LabelExchangeFrom}); err != nil {
@@ -181,6 +182,7 @@ func Published(ctx context.Context, c client.Client) (published []Record, isHub 
 	audience, members := map[string]Record{}, sets.New[string]()
 	for _, n := range namespaces.Items {
 		members.Insert(n.Labels[model.LabelExchangeFrom])
+		isHub = isHub || n.Annotations[model.AnnotationClusterUID] != "" // of the member: a join to a hub notes it
 		audience[n.Name] = Record{From: model.ClusterID(n.Labels[model.LabelExchangeFrom]), To: model.ClusterID(n.Labels[model.LabelExchangeTo])}
 	}
 	var records exchangev1alpha1.ExportRecordList
@@ -195,7 +197,7 @@ func Published(ctx context.Context, c client.Client) (published []Record, isHub 
 			published = append(published, r)
 		}
 	}
-	return published, members.Len() > 1, nil
+	return published, isHub || members.Len() > 1, nil
 }
 
 func newLost(env *command.Env) *cobra.Command {

@@ -69,7 +69,7 @@ func (c *cluster) readServer(ctx context.Context) error {
 	c.version = info.GitVersion
 	sent, review := time.Now(), &authenticationv1.SelfSubjectReview{} // which every user may create, and nothing stores
 	err = c.Target.Client.Create(ctx, review)
-	c.ahead = review.CreationTimestamp.Sub(sent.Add(time.Since(sent)/2))
+	c.ahead = review.CreationTimestamp.Sub(sent.Add(time.Since(sent) / 2))
 	return err
 }
 

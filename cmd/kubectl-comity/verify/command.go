@@ -23,6 +23,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -276,12 +277,16 @@ func (m *member) awaitImport(ctx context.Context, from *member) error {
 	})
 }
 
-// remove deletes the namespace until it is gone.
+// remove deletes the namespace until it is gone, or that is forbidden.
 func (m *member) remove(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	return command.Await(ctx, func(ctx context.Context) error {
 		err := m.Target.Client.Delete(ctx, newNamespace(m.namespace))
 		if err == nil {
 			err = errors.New("it is not gone yet")
+		} else if apierrors.IsForbidden(err) {
+			cancel()
 		}
 		if client.IgnoreNotFound(err) != nil {
 			return m.Target.Errorf("delete namespace %s: %w", m.namespace, err)

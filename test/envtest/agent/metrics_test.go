@@ -51,11 +51,9 @@ var _ = Describe("metrics behind authentication", func() {
 
 // onlyWhen are metrics that are not there before something happened.
 var onlyWhen = map[string]string{
-	"comity_imports_frozen":              "an import is frozen",
-	"comity_takeovers_held":              "a takeover is held",
-	"comity_peer_records_rejected_total": "a peer publishes what is not valid",
-	"comity_peer_reconnects_total":       "the watches of a peer stall",
-	"comity_webhook_rejected_total":      "a request is rejected before it is decoded",
+	"comity_imports_frozen":         "an import is frozen",
+	"comity_takeovers_held":         "a takeover is held",
+	"comity_webhook_rejected_total": "a request is rejected before it is decoded",
 }
 
 var _ = Describe("The metrics that alerts and dashboard query", func() {

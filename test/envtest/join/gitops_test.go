@@ -93,7 +93,7 @@ var _ = Describe("The objects of a join in Git", func() {
 		By("changing nothing afterwards, neither from Git nor by the command")
 		sync(ctx, desired) // Kubernetes may note that two apply the same
 		before := versions(ctx)
-		Eventually(time.Now).Should(BeTemporally(">=", time.Now().Truncate(time.Second).Add(time.Second)))
+		Eventually(time.Now).WithTimeout(cachedFor).Should(BeTemporally(">=", time.Now().Truncate(time.Second).Add(time.Second)))
 		sync(ctx, desired)
 		_, _, err = p.run(ctx, append([]string{"join", "a", "b"}, flagsOf(where)...)...)
 		Expect(err).NotTo(HaveOccurred())

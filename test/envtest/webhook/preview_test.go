@@ -54,7 +54,7 @@ deny contains {"msg": "web stays here"} if {
 			for _, object := range exports {
 				g.Expect(names).To(ContainElement(object.GetNamespace() + "/" + object.GetName()))
 			}
-		}).Should(Succeed())
+		}).WithTimeout(20 * time.Second).Should(Succeed())
 	}
 	outcome := func(ctx SpecContext, namespace, name string) decision.Outcome {
 		GinkgoHelper()
