@@ -149,14 +149,14 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 }
 
 // protocols checks servers of HTTP/1.1 and HTTP/2, each with one slot of each size, in
-// which a request has to arrive within 50 ms. reading has a value for each request that
+// which a request has to arrive within 500 ms. reading has a value for each request that
 // has its slot.
 func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			g := newGate(nil, nil, prometheus.NewRegistry())
 			g.small, g.large = make(chan struct{}, 1), make(chan struct{}, 1)
-			g.wait, g.read = 10*time.Second, 50*time.Millisecond
+			g.wait, g.read = 10*time.Second, 500*time.Millisecond
 			reading := make(chan struct{}, 10)
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				r.Body = &announced{ReadCloser: r.Body, reading: reading}
@@ -220,7 +220,7 @@ func TestAClientThatDoesNotReadItsAnswerDoesNotKeepItsSlot(t *testing.T) {
 	}
 	protocols(t, long, func(t *testing.T, server *httptest.Server, _ <-chan struct{}) {
 		// The header comes, and the rest waits for the client.
-		unread, err := server.Client().Post(server.URL+"?timeout=100ms", "application/json", strings.NewReader("long"))
+		unread, err := server.Client().Post(server.URL+"?timeout=1s", "application/json", strings.NewReader("long"))
 		if err != nil {
 			t.Fatal(err)
 		}

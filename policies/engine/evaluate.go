@@ -137,20 +137,22 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 		return failed
 	})
 	if len(policies) > 1 && !d.opts.Apart {
-		if together, err := d.run(ctx, on, d.opts.Timeout, policies); err == nil {
+		if together, err := d.run(ctx, on, policies); err == nil {
 			return append(answers, together...)
 		}
 	}
-	limit := d.opts.Timeout
+	attempts := 1
 	if on.Operation == decision.Audit {
-		limit *= auditPatience
+		attempts = auditAttempts
 	}
 	// Alone, none suffers from another, and what fails, and the time that it took, are its own.
 	for i, v := range policies {
-		begin := time.Now()
-		share, cancel := ShareOf(ctx, len(policies)-i)
-		alone, err := d.run(share, on, limit, policies[i:i+1])
-		cancel()
+		begin, alone, err := time.Now(), []answer(nil), errTooSlow
+		for n := 0; n < attempts && errors.Is(err, errTooSlow) && ctx.Err() == nil; n++ {
+			share, cancel := ShareOf(ctx, len(policies)-i)
+			alone, err = d.run(share, on, policies[i:i+1])
+			cancel()
+		}
 		if err != nil {
 			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
 		}
@@ -159,11 +161,11 @@ func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version
 	return answers
 }
 
-// auditPatience is how many times the Options.Timeout a policy may take in an audit. Nobody waits
-// for the answer, and on a busy machine, as at a start, a policy of a few rules may take longer than
-// that by the clock: that would be a change of the status of the export, of the policy and an event,
-// and soon the same again.
-const auditPatience = 3
+// auditAttempts is how often a policy is evaluated in an audit that takes longer than the
+// Options.Timeout. Nobody waits for the answer, and on a busy machine, as at a start, a policy of a
+// few rules may take that long by the clock: that would be a change of the status of the export, of
+// the policy and an event, and soon the same again.
+const auditAttempts = 3
 
 // ShareOf is ctx for one of several that share the time that is left.
 func ShareOf(ctx context.Context, left int) (context.Context, context.CancelFunc) {
@@ -203,8 +205,8 @@ func block(verdict *decision.Verdict, on *Subject, matching []*version, answers 
 	}
 }
 
-// run evaluates policies together, for as long as limit.
-func (d *deciding) run(ctx context.Context, on *Subject, limit time.Duration, policies []*version) (answers []answer, err error) {
+// run evaluates policies together.
+func (d *deciding) run(ctx context.Context, on *Subject, policies []*version) (answers []answer, err error) {
 	defer recovered(&err, "the evaluation failed")
 	input, err := on.value(slices.ContainsFunc(policies, func(v *version) bool { return v.whole }))
 	if err != nil {
@@ -215,13 +217,13 @@ func (d *deciding) run(ctx context.Context, on *Subject, limit time.Duration, po
 	for i, v := range policies {
 		answers[i].policy, at.answers[v.pkg] = v, &answers[i]
 	}
-	ctx, release := context.WithTimeout(context.WithValue(ctx, progressKey{}, at), limit)
+	ctx, release := context.WithTimeout(context.WithValue(ctx, progressKey{}, at), d.opts.Timeout)
 	defer release()
 	what := on.String()
 	if d.opts.Apart {
 		what = policies[0].Name
 	}
-	defer d.opts.Watch(what, limit+d.opts.Timeout)() // it should have stopped before
+	defer d.opts.Watch(what, 2*d.opts.Timeout)() // it should have stopped before
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)

@@ -186,7 +186,7 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 			"policy faulty: faulty.rego:7:1:",
 		},
 		"a loop without end": {
-			`some x in numbers.range(1, 10000000)` + "\n\tsome y in numbers.range(1, 10000000)\n\tx + y < 0",
+			endless,
 			"policy faulty: it took too long",
 		},
 		"an object without msg": {
@@ -228,7 +228,7 @@ func TestWhatFailsDoesNotAllow(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			e := loaded(t, engine.Options{Timeout: 100 * time.Millisecond},
+			e := loaded(t, engine.Options{Timeout: time.Second},
 				denying("a_fine_one", "no", "false"), denying("faulty", "no", test.body), denying("z_fine_one", "no", "false"))
 			verdict := e.Evaluate(t.Context(), request())
 			if verdict.Outcome != decision.NotEvaluated || !strings.HasPrefix(verdict.Problem, test.problem) {
@@ -431,7 +431,7 @@ func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
 		"the slow one is blamed, and not another": {[]engine.Policy{slow, denying("a", "no", "false"), enforced(denying("z", "no", "false"), v1alpha1.Warn)}, decision.Create, decision.NotEvaluated, nil, []string{"slow"}, []string{"slow"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := loaded(t, engine.Options{Timeout: 100 * time.Millisecond}, tc.policies...)
+			e := loaded(t, engine.Options{Timeout: time.Second}, tc.policies...)
 			in := request()
 			in.Operation = tc.operation
 			v := e.Evaluate(t.Context(), in)

@@ -101,11 +101,8 @@ func TestAnEngineWithAPolicyTakesNothingFromTheOtherOne(t *testing.T) {
 
 deny contains {"msg": "no"} if to_number(input.object.metadata.name) > 1
 `}}
-	slow := engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: `package comity.policies.p
-
-deny contains {"msg": "no"} if count([x | some x in numbers.range(1, 100000000); x < 0]) > 0
-`}}
-	e := loaded(t, engine.Options{Timeout: 300 * time.Millisecond}, failing, inPackage("p", "p", 1))
+	slow := denying("p", "no", endless)
+	e := loaded(t, engine.Options{Timeout: time.Second}, failing, inPackage("p", "p", 1))
 	other, err := e.With(inPackage("p", "p", 2)) // it shares what q was compiled to
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +119,7 @@ deny contains {"msg": "no"} if count([x | some x in numbers.range(1, 100000000);
 	default:
 	}
 
-	e = loaded(t, engine.Options{Timeout: 300 * time.Millisecond}, inPackage("q", "q", 1))
+	e = loaded(t, engine.Options{Timeout: time.Second}, inPackage("q", "q", 1))
 	if other, err = e.With(slow); err != nil {
 		t.Fatal(err)
 	}

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// driftLimit is how often in a row, each time within driftPause of the last one, a derived
-	// object that something else changed is corrected at once. A user who edits by hand is slower.
+	// driftLimit is how many corrections of a derived object that something else changed are made
+	// at once. Each driftPause without one counts one fewer. A user who edits by hand is slower.
 	driftLimit = 5
 	driftPause = 12 * time.Second
 	// driftWindow is how long after a correction, and its delay, another one belongs to it.
@@ -54,7 +54,7 @@ type driftObject struct{ kind, name string }
 type drift struct {
 	digest      string // of what was applied last; empty until it is applied again
 	replaced    string // the resourceVersion of the object that this replaced
-	corrections int    // in a row
+	corrections int    // see driftLimit
 	delay       time.Duration
 	last        time.Time
 	by          string // the field manager that changed the object last
@@ -130,10 +130,8 @@ func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, ver
 		return
 	case version != "" && version == d.replaced:
 		return
-	case now.Sub(d.last) > driftPause:
-		d.corrections = 0
 	}
-	d.corrections++
+	d.corrections = max(0, d.corrections-int(now.Sub(d.last)/driftPause)) + 1
 	if d.delay > 0 || d.corrections > driftLimit {
 		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
 	}

@@ -41,7 +41,7 @@ func TestWhatTheAPIServerHasOfAnExport(t *testing.T) {
 	}
 	gone, both := decide.LocalExport{Key: key}, decide.LocalExport{Key: key, Export: export, Service: service}
 	alone := decide.LocalExport{Key: key, Export: export}
-	unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "404 page not found", 0, true)
+	unserved := apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, key.Name, "404 page not found", 0, true)
 	for _, tc := range []struct {
 		name     string
 		local    decide.LocalExport
@@ -59,7 +59,7 @@ func TestWhatTheAPIServerHasOfAnExport(t *testing.T) {
 		{"no definition", gone, nil, nil, decide.Live{Undefined: "does not exist"}, 2},
 		{"the definition is terminating", gone, []client.Object{terminating(definition)}, nil, decide.Live{Undefined: "is being deleted"}, 2},
 		{"it does not answer", gone, []client.Object{definition}, errors.New("down"), decide.Live{Problem: "down"}, 1},
-		{"the definition is not served", gone, []client.Object{definition}, unserved, decide.Live{Problem: "ServiceExport shop/web cannot be read"}, 1},
+		{"the definition is not served", gone, []client.Object{definition}, unserved, decide.Live{Problem: "ServiceExport shop/web cannot be read"}, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			scheme := runtime.NewScheme()

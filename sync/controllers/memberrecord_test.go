@@ -16,13 +16,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/comity-mcs/comity/sync/decide"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // inHub is what cluster a's reconcilers share where it publishes in a hub that
@@ -114,29 +111,5 @@ func TestADuplicateIsToldOnceAndItsEndStartsAnew(t *testing.T) {
 	}
 	if _, err := h.Reconcile(t.Context(), reconcile.Request{NamespacedName: b.member()}); err != nil || b.pass.IsComplete() {
 		t.Errorf("error %v; everything counts as published although nothing was: %v", err, b.pass.IsComplete())
-	}
-}
-
-// FAULTS.md 24: a namespace that is deleted, or made late or again.
-func TestWhichNamespaceEventsReconcileImports(t *testing.T) {
-	gone := metav1.Now()
-	shop := func(change func(*corev1.Namespace)) *corev1.Namespace {
-		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
-		change(n)
-		return n
-	}
-	same, going := shop(func(*corev1.Namespace) {}), shop(func(n *corev1.Namespace) { n.DeletionTimestamp = &gone })
-	for name, tc := range map[string]struct{ passes, want bool }{
-		"made late or again": {notify.NotInitial.Create(event.CreateEvent{Object: same}), true},
-		"there at start":     {notify.NotInitial.Create(event.CreateEvent{Object: same, IsInInitialList: true}), false},
-		"going":              {notify.NotInitial.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: going}), true},
-		"gone":               {notify.NotInitial.Delete(event.DeleteEvent{Object: going}), true},
-		"told what becomes of lost endpoints": {notify.NotInitial.Update(event.UpdateEvent{ObjectOld: same, ObjectNew: shop(func(n *corev1.Namespace) {
-			n.Annotations = map[string]string{model.AnnotationOnLost: "keep"}
-		})}), true},
-	} {
-		if tc.passes != tc.want {
-			t.Errorf("a namespace %s: imports are looked at: %v", name, tc.passes)
-		}
 	}
 }

@@ -100,7 +100,8 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	done := decided.IsDone(planned.Problems, err)
 	p.keep(ctx, view, decided.Finding.AfterWrite(planned.Problems, err), done, err)
-	if result, failed := p.retry(ctx, req, err); err != nil {
+	result, failed := p.retry(ctx, req, err) // without an error, the back-off ends
+	if err != nil {
 		return result, failed
 	}
 	if !done {

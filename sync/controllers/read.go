@@ -178,10 +178,9 @@ func get[T any, P interface {
 }
 
 // isAbsent reports whether an error says that an object does not exist. A 404 about a kind that is
-// not served names no object.
+// not served is no Status of the API server.
 func isAbsent(err error) bool {
-	var status apierrors.APIStatus
-	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
 func getNamespace(ctx context.Context, c client.Reader, name string) (*corev1.Namespace, error) {
@@ -277,8 +276,10 @@ func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.
 			service, err = get[corev1.Service](bounded, r.reader, local.Key)
 			live.HasService = service != nil && service.DeletionTimestamp == nil
 		}
-	} else if err == nil {
-		err = r.readAbsence(bounded, &live)
+	} else if err == nil || apierrors.IsNotFound(err) {
+		if absence := r.readAbsence(bounded, &live); err == nil || live.Undefined != "" { // else the kind is defined, but not served
+			err = absence
+		}
 		r.remember(ctx, live.Undefined)
 	}
 	if err != nil {

@@ -247,10 +247,11 @@ const (
 	// of one member; what exists stays as it is.
 	ReasonLimitExceeded = "LimitExceeded"
 	// ReasonPolicyDenied: a policy of the importing cluster denies the import from one
-	// cluster, or annotation comity.dev/import-from of the Namespace does.
+	// cluster, or annotation comity.dev/import-from of the Namespace does; or a policy
+	// denies an export.
 	ReasonPolicyDenied = "PolicyDenied"
 	// ReasonNotEvaluated: the policies could not be evaluated for the import from one
-	// cluster; what was imported stays.
+	// cluster, and what was imported stays; or for an export.
 	ReasonNotEvaluated = "NotEvaluated"
 	// ReasonPolicyWarning: a policy has a warning about the import from one cluster.
 	ReasonPolicyWarning = "PolicyWarning"

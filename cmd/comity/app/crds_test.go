@@ -154,7 +154,7 @@ func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tc.without[0]) || startsWithout(err) != tc.starts {
 			t.Errorf("without %v: got readiness %v", tc.without, err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), map[bool]time.Duration{true: time.Minute, false: 100 * time.Millisecond}[tc.starts])
 		err = crdWatch{interval: crdInterval, discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.follow(ctx, true)
 		cancel()
 		if (err == nil) != tc.starts {

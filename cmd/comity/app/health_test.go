@@ -19,7 +19,7 @@ func ask(t *testing.T, url string) (int, string) {
 	t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second}
 	var last error
-	for range 100 { // until it listens
+	for range 1000 { // until it listens
 		response, err := client.Get(url)
 		if err != nil {
 			last = err

@@ -134,6 +134,7 @@ func (p policies) prune(ctx context.Context, wanted []*unstructured.Unstructured
 	if err := p.client.List(ctx, list, client.MatchingLabels{labelManagedBy: fieldOwner}); err != nil {
 		return fmt.Errorf("list exportpolicies of earlier runs: %w", err)
 	}
+	var failed []error
 	for i := range list.Items {
 		old := &list.Items[i]
 		kept := slices.ContainsFunc(wanted, func(w *unstructured.Unstructured) bool { return w.GetName() == old.Name })
@@ -141,11 +142,12 @@ func (p policies) prune(ctx context.Context, wanted []*unstructured.Unstructured
 			continue
 		}
 		if err := client.IgnoreNotFound(p.client.Delete(ctx, old, client.Preconditions{UID: &old.UID})); err != nil {
-			return fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", old.Name, err)
+			failed = append(failed, fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", old.Name, err))
+			continue
 		}
 		say(p.out, "exportpolicy %s deleted", old.Name)
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 var policyKind = policyv1alpha1.GroupVersion.WithKind(source.Kind)

@@ -122,7 +122,7 @@ const (
 
 // Run checks every target of the request.
 func Run(ctx context.Context, request Request) []Result {
-	timeout := time.Duration(cmp.Or(request.TimeoutSeconds, defaultTimeoutSeconds)) * time.Second
+	timeout := time.Duration(cmp.Or(max(request.TimeoutSeconds, 0), defaultTimeoutSeconds)) * time.Second
 	results := make([]Result, len(request.Targets))
 	var group errgroup.Group
 	group.SetLimit(parallel)

@@ -212,7 +212,7 @@ func (m *manifests) facts() facts.Reader {
 // It is what the webhooks make of it before policies are evaluated: the label export-to
 // becomes an annotation, and annotations that cannot be read are refused. What an UPDATE
 // replaces was created in the same way. What is stored is audited as it is. An UPDATE that
-// changes nothing is allowed without policies.
+// changes nothing is allowed without policies. For an UPDATE, before is not nil.
 func (m *manifests) request(key types.NamespacedName, operation decision.Operation, before *manifests) (request facts.Request, unchanged bool, refused error) {
 	export := get[*mcsv1beta1.ServiceExport](m, key)
 	if operation == decision.Audit {

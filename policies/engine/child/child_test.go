@@ -216,6 +216,9 @@ func TestADeadlineThatIsNotObeyedEndsTheProcess(t *testing.T) {
 	before := c.MainPID()
 	for n := 0; ; n++ {
 		v := c.Evaluate(within(t, patience), request("shop"))
+		if n < 9 && len(v.Failed) > 1 {
+			continue // a busy machine started another process late
+		}
 		if v.Outcome != decision.Denied || len(v.Violations) != 1 || !slices.Equal(v.Failed, []string{"stuck"}) {
 			t.Fatalf("got %+v", v)
 		}
@@ -404,7 +407,7 @@ func TestARequestIsEvaluatedAgainAtOnceAfterAnotherEndedTheProcess(t *testing.T)
 
 // With the bomb stored, the requests of others never fail.
 func TestOthersAreAnsweredWhileProcessesEnd(t *testing.T) {
-	c := loadedWith(t, engine.Options{}, bomb("bomb", `input.object.metadata.namespace == "shop"`), denying("a", `input.object.metadata.namespace == "bank"`))
+	c := loaded(t, bomb("bomb", `input.object.metadata.namespace == "shop"`), denying("a", `input.object.metadata.namespace == "bank"`))
 	var all sync.WaitGroup
 	stop := time.Now().Add(4 * time.Second)
 	all.Go(func() {

@@ -191,7 +191,7 @@ func (c *Client) decideApart(ctx context.Context, now *loaded, on *engine.Subjec
 	}
 }
 
-// apart has the other process answer, alone, with these policies if there are any.
+// apart has the other process answer, alone, with these policies.
 func (c *Client) apart(ctx context.Context, now *loaded, method string, q Question, reply any) error {
 	unlock, err := c.spare.lock(ctx)
 	if err != nil {

@@ -80,6 +80,9 @@ func TestAwaitSaysWhyAProcessIsNotReady(t *testing.T) {
 	if err := slow.Start(); err != nil {
 		t.Fatal(err)
 	}
+	if err := slow.Await(t.Context(), 10*time.Second, logged(slow, "still busy")); err != nil {
+		t.Fatal(err)
+	}
 	err = slow.Await(t.Context(), 300*time.Millisecond, never)
 	if err == nil || !strings.Contains(err.Error(), "not ready after 300ms: no answer") || !strings.Contains(err.Error(), "still busy") {
 		t.Errorf("a process that takes too long gives %v", err)

@@ -68,7 +68,7 @@ var _ = Describe("FAULT 37: one tenant makes and deletes 60 exports in a minute"
 		Eventually(ctx, func() int { return len(a.AllBackends(ctx, busy)) }).Should(Equal(many))
 		Expect(b.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(busy))).To(Succeed())
 		withdraw(ctx, other, "web")
-		Eventually(ctx, func() []string { return a.AllBackends(ctx, other) }).WithTimeout(5 * time.Second).Should(BeEmpty())
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, other) }).WithTimeout(20 * time.Second).Should(BeEmpty())
 		Eventually(ctx, func() []string { return a.AllBackends(ctx, busy) }).Should(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
 })

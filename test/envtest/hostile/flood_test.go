@@ -19,7 +19,7 @@ import (
 
 // promptly is how soon a change is imported while a peer rewrites a large slice all
 // the time, and the peer's own next change when it has stopped.
-const promptly = 5 * time.Second
+const promptly = 12 * time.Second
 
 // floodPause is the time between two versions of the large slice. An importer reads 8 MiB
 // a second of a member, which is less than they are, and etcd keeps all of them on disk.

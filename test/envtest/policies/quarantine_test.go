@@ -112,6 +112,15 @@ var _ = Describe("Policies that fail", Ordered, func() {
 	ask := func(ctx context.Context, name string, labels map[string]string) error {
 		return direct.Create(ctx, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "failing", Name: name, Labels: labels}}, client.DryRunAll)
 	}
+	// patiently asks again if a busy machine left no time to start the next process.
+	patiently := func(ctx context.Context, labels map[string]string) (err error) {
+		for range 5 {
+			if err = ask(ctx, "web", labels); err == nil || !strings.Contains(err.Error(), "the policies were not evaluated in time") {
+				break
+			}
+		}
+		return err
+	}
 
 	BeforeAll(func(ctx SpecContext) {
 		leader = start()
@@ -136,8 +145,8 @@ var _ = Describe("Policies that fail", Ordered, func() {
 		tier.Spec.Rego = "package comity.policies.tier\n\ntier := \"a\" if input.cluster\n\ntier := \"b\" if input.object\n\ndeny contains {\"msg\": \"no\"} if tier == \"c\"\n"
 		create(ctx, tier)
 		Eventually(evaluatedAfter(ctx, "tier", func() {
-			Expect(ask(ctx, "web", owned)).To(Succeed())
-			Expect(ask(ctx, "web", nil)).To(MatchError(ContainSubstring("[fine] no owner.")))
+			Expect(patiently(ctx, owned)).To(Succeed())
+			Expect(patiently(ctx, nil)).To(MatchError(ContainSubstring("[fine] no owner.")))
 		})).Within(timeout).Should(Equal("False/EvaluationFailed"))
 	})
 
@@ -148,8 +157,8 @@ var _ = Describe("Policies that fail", Ordered, func() {
 		endless.Spec.Rego = strings.Replace(endless.Spec.Rego, "policies.slow", "policies.endless", 1)
 		create(ctx, endless)
 		Eventually(evaluatedAfter(ctx, "endless", func() {
-			Expect(ask(ctx, "web", owned)).To(Succeed())
-			Expect(ask(ctx, "web", nil)).To(MatchError(ContainSubstring("[fine] no owner.")))
+			Expect(patiently(ctx, owned)).To(Succeed())
+			Expect(patiently(ctx, nil)).To(MatchError(ContainSubstring("[fine] no owner.")))
 		})).Within(timeout).Should(Or(Equal("False/EvaluationFailed"), Equal("False/ResourceExhausted")))
 		Expect(evaluatedAs(ctx, "fine")()).To(BeEmpty())
 	})

@@ -51,7 +51,7 @@ var _ = Describe("the withdrawal of an export", func() {
 		published := []string{"record in comity-a", "slice in comity-a"}
 		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal(published))
 		before := a.record("comity-a", ns, "web")
-		Expect(before.Spec.Slices).To(Equal([]string{"web-x1"}))
+		Eventually(func() []string { before = a.record("comity-a", ns, "web"); return before.Spec.Slices }).Should(Equal([]string{"web-x1"}))
 		Expect(before.Spec.Namespace).NotTo(BeNil())
 
 		writes := len(a.agent.writer.written())
@@ -209,6 +209,7 @@ var _ = Describe("the withdrawal of an export", func() {
 		slice := endpoints(ns, "web", "web-x1", "10.1.0.1")
 		a.create(service(ns, "web"), slice, export(ns, "web"))
 		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"record in comity-a", "slice in comity-a"}))
+		Eventually(func() []string { return a.record("comity-a", ns, "web").Spec.Slices }).Should(Equal([]string{"web-x1"}))
 		version := a.record("comity-a", ns, "web").ResourceVersion
 		slice.Endpoints[0].Addresses = []string{"10.1.0.9"}
 		Expect(a.client.Update(ctx(), slice)).To(Succeed())
