@@ -110,6 +110,19 @@ func TestWhatIsNoTugOfWarNeverWaits(t *testing.T) {
 	}
 }
 
+func TestBurstsWithPausesAreContested(t *testing.T) {
+	f := newFight()
+	for range 3 {
+		f.clock.Step(13 * time.Second)
+		for range driftLimit {
+			f.answer("d")
+		}
+	}
+	if contested, _ := f.contested(key("web")); contested == nil {
+		t.Error("five changes every 13 s are corrected at once for ever")
+	}
+}
+
 func TestAnObjectThatIsDeletedAgainAndAgainIsContested(t *testing.T) {
 	f := newFight()
 	waited := false

@@ -78,8 +78,11 @@ var oldest = version.MustParseGeneric("1.32")
 
 func kubernetesVersion(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	own, _ := version.ParseGeneric(c.version) // nil if it is none
-	if c.version == "" || own != nil && !own.LessThan(oldest) {
+	if c.version == "" && c.serverErr != nil {
 		return nil, c.serverErr
+	}
+	if own != nil && !own.LessThan(oldest) {
+		return nil, nil
 	}
 	return []finding.Finding{{Reason: "VersionTooOld", Message: fmt.Sprintf("Kubernetes is %q; expected %s or newer", c.version, oldest), Fix: "upgrade the cluster " + c.Context}}, nil
 }

@@ -181,6 +181,17 @@ func TestWhichVersionOfKubernetesIsTooOld(t *testing.T) {
 			t.Errorf("%q: %v, %v", text, found, err)
 		}
 	}
+	c.serverErr = errors.New("no answer")
+	for text, tooOld := range map[string]bool{"v1.27.0": true, "v1.36.0": false} { // the older one has no SelfSubjectReview
+		c.version = text
+		if found, err := kubernetesVersion(context.Background(), c); (len(found) > 0) != tooOld || err != nil {
+			t.Errorf("%q, without a clock: %v, %v", text, found, err)
+		}
+	}
+	c.version = ""
+	if found, err := kubernetesVersion(context.Background(), c); len(found) > 0 || err == nil {
+		t.Errorf("a version that was not read: %v, %v", found, err)
+	}
 }
 
 func TestWhatFixesAPeer(t *testing.T) {

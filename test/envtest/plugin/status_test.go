@@ -327,15 +327,21 @@ var _ = Describe("status without an agent", func() {
 		Expect(run("status", "a", "-o", "json").out).To(And(ContainSubstring(`"kind": "ClusterSetStatus"`), ContainSubstring(`"healthy": false`)))
 	})
 
-	It("is that of a hub only where several members publish", func() {
-		publishes := func(id string) {
-			create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: model.ExchangeNamespace(model.ClusterID("hub-" + id)), Labels: map[string]string{model.LabelExchangeFrom: id},
-			}})
-		}
-		publishes("a")
+	publishes := func(id string, annotations map[string]string) {
+		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: model.ExchangeNamespace(model.ClusterID("hub-" + id)), Labels: map[string]string{model.LabelExchangeFrom: id}, Annotations: annotations,
+		}})
+	}
+
+	It("is that of a hub where a join noted the member that publishes", func() {
+		publishes("c", map[string]string{model.AnnotationClusterUID: "1"})
+		Expect(run("status", "a").out).To(And(MatchRegexp(`a +.* Hub `), Not(ContainSubstring("NotInstalled"))))
+	})
+
+	It("is that of a hub only where several members publish, if a join noted none", func() {
+		publishes("a", nil)
 		Expect(run("status", "a").out).To(ContainSubstring("NotInstalled"), "Comity was uninstalled")
-		publishes("b")
+		publishes("b", nil)
 		Expect(run("status", "a").out).To(And(MatchRegexp(`a +.* Hub `), Not(ContainSubstring("NotInstalled"))))
 	})
 })
