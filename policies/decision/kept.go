@@ -41,7 +41,8 @@ func (v *Verdict) Ratchet(in Input) {
 		spec, _ := json.Marshal(in.Service.Spec) // strings, numbers and maps of strings
 		is.service = digest(string(spec))
 	}
-	was, known := parseKept(in.Kept)
+	service, violations, known := strings.Cut(in.Kept, ":") // as String wrote it
+	was := kept{service, strings.Split(violations, ",")}
 	var added, warnings []Violation
 	for _, w := range v.Warnings {
 		if w.Softening != ByExisting {
@@ -82,12 +83,6 @@ func (k kept) String() string {
 
 func (k kept) has(violation string) bool {
 	return slices.Contains(k.violations, violation) || slices.Contains(k.violations, allKept)
-}
-
-// parseKept is false for a text that String did not write.
-func parseKept(text string) (kept, bool) {
-	service, violations, is := strings.Cut(text, ":")
-	return kept{service, strings.Split(violations, ",")}, is
 }
 
 func digest(parts ...string) string {

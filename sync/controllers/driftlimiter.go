@@ -124,11 +124,11 @@ func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, ver
 		return
 	}
 	digest := digest(desired)
-	switch {
-	case d.digest != "" && d.digest != digest:
+	if d.digest != "" && d.digest != digest {
 		objects[object] = &drift{digest: digest, replaced: version, last: now}
 		return
-	case version != "" && version == d.replaced:
+	}
+	if version != "" && version == d.replaced {
 		return
 	}
 	d.corrections = max(0, d.corrections-int(now.Sub(d.last)/driftPause)) + 1

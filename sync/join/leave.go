@@ -144,7 +144,10 @@ func Purge(ctx context.Context, c Cluster, opts Options) error {
 	if err != nil {
 		return err
 	}
-	return m.named(errors.Join(m.purgeAccess(ctx), m.purgeImports(ctx), m.purgeConditions(ctx), m.purgeNamespaces(ctx)))
+	namespaces := []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace")} // that m publishes in
+	return m.named(errors.Join(m.purgeAccess(ctx), m.purgeImports(ctx), m.purgeConditions(ctx),
+		EachOf(ctx, m.client, namespaces, func(ns *metav1.PartialObjectMetadata) error { return m.remove(ctx, ns) },
+			client.MatchingLabels{model.LabelExchangeFrom: string(m.ID)})))
 }
 
 // purgeAccess removes Peers and Secrets, then what lets peers in. Accounts of members,
@@ -216,13 +219,6 @@ func (m *member) purgeConditions(ctx context.Context) error {
 		m.report(object, Changed, "without Comity's conditions")
 		return nil
 	})
-}
-
-// purgeNamespaces removes the namespaces that m publishes in.
-func (m *member) purgeNamespaces(ctx context.Context) error {
-	return EachOf(ctx, m.client, []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("Namespace")}, func(ns *metav1.PartialObjectMetadata) error {
-		return m.remove(ctx, ns)
-	}, client.MatchingLabels{model.LabelExchangeFrom: string(m.ID)})
 }
 
 // Imports are all imports that Comity made in the cluster of c, with the exports of which

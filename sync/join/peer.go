@@ -14,7 +14,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -129,7 +128,7 @@ func (p plannedPeer) write(ctx context.Context) error {
 	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
 	after.Drained, after.IgnoreDrain = p.found.Spec.Drained, p.found.Spec.IgnoreDrain // an administrator's
 	// To apply the same values again could still write their new ownership.
-	if equality.Semantic.DeepEqual(after, p.found.Spec) && labels.SelectorFromSet(p.wanted.Labels).Matches(labels.Set(p.found.Labels)) {
+	if equality.Semantic.DeepEqual(after, p.found.Spec) && contains(p.found.Labels, p.wanted.Labels) {
 		p.holder.report(p.wanted, Unchanged, p.note)
 		return nil
 	}

@@ -38,7 +38,11 @@ func (s *Set) SetupWithManager(mgr ctrl.Manager) error {
 	watch := func(ctx context.Context) error { return s.watch(ctx, mgr.GetCache()) }
 	return errors.Join(
 		mgr.Add(everyReplica(watch)), mgr.Add(everyReplica(s.monitorLiveness)), mgr.Add(everyReplica(s.prober.Start)), mgr.Add(everyReplica(s.closeConnections)),
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return s.refreshTokens(ctx, mgr.GetClient()) })))
+		// Only the leader renews tokens, as a RunnableFunc: two renewals of one token would be one too many.
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			wait.UntilWithContext(ctx, func(ctx context.Context) { s.refreshAll(ctx, mgr.GetClient()) }, refreshEvery)
+			return nil
+		})))
 }
 
 // everyReplica is a Runnable that runs without being elected leader: every replica reads the peers for itself.
@@ -87,17 +91,11 @@ func (s *Set) watch(ctx context.Context, from cache.Cache) error {
 // refreshEvery is how often the age of each token is checked.
 const refreshEvery = time.Minute
 
-// refreshTokens renews the tokens in the Secrets of Peers until ctx ends. A token is renewed for the ServiceAccount
-// that it names, the only one for which joining grants that. Only the leader does so, as a
-// RunnableFunc: two renewals of one token would be one too many.
-func (s *Set) refreshTokens(ctx context.Context, local client.Client) error {
-	wait.UntilWithContext(ctx, func(ctx context.Context) { s.refreshAll(ctx, local) }, refreshEvery)
-	return nil
-}
-
-// refreshAll handles all peers whose token is in use, and no other is being tried,
-// concurrently, so that a peer that does not answer delays no other peer's token. It returns
-// after a few seconds at the latest, and whatever our own API server takes.
+// refreshAll renews the tokens in the Secrets of all peers whose token is in use, and no other
+// is being tried. A token is renewed for the ServiceAccount that it names, the only one for
+// which joining grants that. All are renewed at once, so that a peer that does not answer delays
+// no other peer's token. It returns after a few seconds at the latest, and whatever our own API
+// server takes.
 func (s *Set) refreshAll(ctx context.Context, local client.Client) {
 	var group sync.WaitGroup
 	s.mu.Lock()

@@ -130,7 +130,13 @@ func resolve(ordered []model.Export) *model.Import {
 	// KEP-1645 does not define tiers, selector and targets, so it has no conflict reason for them;
 	// that of tiers is in KEP-5939. The value of the oldest export is used, too.
 	resolved := &model.Import{Key: oldest.Key, ServiceProperties: oldest.ServiceProperties, Targets: oldest.Targets}
-	resolved.Ports, resolved.IPFamilies = UnionOfPorts(declared), firstFamilies(ordered)
+	resolved.Ports = UnionOfPorts(declared)
+	// KEP-1645 leaves the choice of IP families to implementations. Those that all exports have
+	// in common would reach every cluster. But then a younger export could remove an address that
+	// clients use, and a conflict must not interrupt traffic. So the oldest export that has any
+	// decides here, too, and IPFamilyConflict names the clusters that do not get traffic of one.
+	withFamilies, _ := model.Find(ordered, func(e model.Export) bool { return len(e.IPFamilies) > 0 })
+	resolved.IPFamilies = withFamilies.IPFamilies
 	// kube-proxy does not serve headless Services, so their import has none of the
 	// properties that configure it.
 	if resolved.Type == mcsv1beta1.Headless {
@@ -180,16 +186,4 @@ func timeout(config *corev1.SessionAffinityConfig) *int32 {
 		return nil
 	}
 	return config.ClientIP.TimeoutSeconds
-}
-
-// firstFamilies are the IP families of the oldest export that has any.
-//
-// KEP-1645 leaves the choice to implementations. The families that all exports have
-// in common would reach every cluster. But then a younger export could remove an
-// address that clients use, and a conflict must not interrupt traffic. So the oldest
-// export decides here, too, and IPFamilyConflict names the clusters that do not get
-// traffic of one of its families.
-func firstFamilies(ordered []model.Export) []corev1.IPFamily {
-	oldest, _ := model.Find(ordered, func(e model.Export) bool { return len(e.IPFamilies) > 0 })
-	return oldest.IPFamilies
 }

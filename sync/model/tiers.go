@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -75,20 +74,6 @@ func ParseTiers(text string) (Tiers, error) {
 		t.selectors = append(t.selectors, selector)
 	}
 	return t, nil
-}
-
-// TiersOf are those of the annotation of an object; none without it. The error names kind,
-// object and annotation.
-func TiersOf(kind string, object metav1.Object) (t Tiers, err error) {
-	text, set := object.GetAnnotations()[AnnotationTiers]
-	if !set {
-		return Tiers{}, nil
-	}
-	if t, err = ParseTiers(text); err != nil {
-		name := strings.TrimPrefix(object.GetNamespace()+"/"+object.GetName(), "/")
-		err = fmt.Errorf("%s %s, annotation %s: %w", kind, name, AnnotationTiers, err)
-	}
-	return t, err
 }
 
 func parseTier(text string) (tierSelector, error) {

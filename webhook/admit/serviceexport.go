@@ -72,8 +72,9 @@ func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error))
 		}
 	}
 	if changes(now, was, model.AnnotationTiers) {
-		if _, err := model.TiersOf(mcsv1beta1.ServiceExportKindName, now); err != nil {
-			return fmt.Errorf("%w. Remedy: correct the tiers, or remove the annotation", err), nil
+		if _, err := model.ParseTiers(now.Annotations[model.AnnotationTiers]); err != nil {
+			return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the tiers, or remove the annotation",
+				now.Namespace, now.Name, model.AnnotationTiers, err), nil
 		}
 	}
 	if !changes(now, was, model.AnnotationExportPorts) {

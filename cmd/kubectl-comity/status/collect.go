@@ -229,9 +229,6 @@ func stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
 // strangers reports the clusters that lists of imports name and that have no Peer: they
 // are not read, and what was imported from them stays.
 func (p *part) strangers() {
-	if p.cluster.ID == "" {
-		return // which of the clusters is this one is not known
-	}
 	listed := map[model.ClusterID][]types.NamespacedName{}
 	for i := range p.objects.Imports {
 		imported := &p.objects.Imports[i]
@@ -240,7 +237,8 @@ func (p *part) strangers() {
 		}
 	}
 	for _, id := range sortedKeys(listed) {
-		if string(id) == p.cluster.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
+		// Without an agent, it is not known which of them is the cluster itself.
+		if p.cluster.ID == "" || string(id) == p.cluster.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
 			continue
 		}
 		p.problem("Peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",
