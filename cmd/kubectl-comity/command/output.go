@@ -215,7 +215,7 @@ func CodeOf(err error) ExitCode {
 // AddYes registers the flag --yes of a command that asks before it writes what cannot be
 // taken back.
 func AddYes(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask; required if the input is not a terminal")
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "Do not ask; required if it would ask and the input is not a terminal")
 }
 
 // Confirm shows what will happen. Unless the user has agreed to it already, it asks, and

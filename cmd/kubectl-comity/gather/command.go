@@ -146,7 +146,7 @@ var sources = []source{
 	{folder: "comity", version: "exchange.comity.dev/v1alpha1", kinds: "Peer MemberRecord ExportRecord ImportRecord NamespaceRecord"},
 	{folder: "comity", version: "policy.comity.dev/v1alpha1", kinds: "ExportPolicy"},
 	{folder: "comity", version: "multicluster.x-k8s.io/v1beta1", kinds: "ServiceExport ServiceImport"},
-	{folder: "comity", version: "about.k8s.io/v1alpha1", kinds: "ClusterProperty"},
+	{folder: "comity", version: "about.k8s.io/v1beta1", kinds: "ClusterProperty"},
 	{folder: "comity", version: "v1", kinds: "Event", fields: "reportingComponent=" + model.FieldOwner},
 	{folder: "derived", version: "v1", kinds: "Service", labels: model.LabelServiceName},
 	{folder: "derived", version: "discovery.k8s.io/v1", kinds: "EndpointSlice", labels: model.LabelServiceName},

@@ -32,9 +32,11 @@ const long = `Show the clusters, the connections to their peers, and every expor
 with its conditions. Problems are listed first, with what to do about them: one line
 for each cause, with the number of objects that it affects.
 
-STATE is that of the connection to a peer: Connected, Drained (kubectl comity drain),
-or why it is not connected, such as Lost or NotUsed (the Peer is not accepted). docs/conditions.md explains the
-conditions. Give the context of a hub as well to see what its members lost there.
+AGENT is Running, Degraded (a replica is not ready), NotRunning, NotInstalled, Hub
+(members publish there), Unreachable or Failed. STATE is that of the connection to a
+peer: Connected, Drained (kubectl comity drain), or why it is not connected, such as Lost,
+NotUsed (the Peer is not accepted), Leaving (spec.removed) or Unknown. docs/conditions.md
+and docs/peers.md explain the conditions. Give the context of a hub as well to see what its members lost there.
 
 With --wait, the command waits until there is no problem, or the time is over.
 

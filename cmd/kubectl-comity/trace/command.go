@@ -29,7 +29,7 @@ of its documentation. What follows from it is marked, and not tried.
 Give the contexts of as many clusters as you can reach. Of others the command shows what
 these know. Give the context of a hub, too, if there is one.
 
-The last steps are the answer of the DNS and a TCP connection to each endpoint. They are
+The last steps are the answer of the DNS and a TCP connection to each ready endpoint, up to 50. They are
 tried from a temporary Pod of Comity's own image, in Comity's namespace of each importing
 cluster, which is removed. A NetworkPolicy may treat other clients differently. With
 --no-connect the command only reads.

@@ -81,7 +81,7 @@ func New(env *command.Env) *cobra.Command {
 	cmd := env.Command("verify CONTEXT CONTEXT...", "Check that a temporary Service of each cluster is reachable from every other", long,
 		"  kubectl comity verify a b\n  kubectl comity verify a b c --timeout 5m -o json", 2, o.run)
 	o.AddFlags(cmd)
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together, without the final removal")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute, "How long all checks may take together, without the search for what is broken and the final removal")
 	return cmd
 }
 

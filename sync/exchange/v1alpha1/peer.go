@@ -114,7 +114,7 @@ const (
 )
 
 // PeerStatus is what is known of another member. Nothing is decided on it, and it is
-// written only when a condition or a count changes. What is not known since the agent
+// written only when something in it but lastHeartbeat changes. What is not known since the agent
 // started stays as it was written last.
 type PeerStatus struct {
 	// +optional
