@@ -89,7 +89,7 @@ func image(ctx context.Context, source release.Source, o options) error {
 	}
 	switch err := source.LoadImage(ctx, o.load); {
 	case errors.Is(err, release.ErrNoEngine):
-		fmt.Printf("%v; the archive can be loaded with `kind load image-archive` or pushed with `crane push`\n", err)
+		fmt.Printf("%v; the archive can be loaded with `kind load image-archive` or unpacked and pushed with `crane push`\n", err)
 	case err != nil:
 		return err
 	default:
