@@ -94,11 +94,14 @@ var dictionary = s2.MakeDict([]byte("comity.dev/withdrawn\x12comity.dev/source-s
 // other when they are listed. What is here is never changed, so equal ones are held once.
 var shared = lru.New(1024)
 
+// maxShared is how many bytes of labels or managers are held once: a user or a peer may write more.
+const maxShared = 4 << 10
+
 // once is a value equal to v: an earlier one if it is still known. Only values that are no
 // labels or managers, because they are not UTF-8, may be taken for each other.
 func once[T any](v T) T {
 	text, err := json.Marshal(v)
-	if err != nil {
+	if err != nil || len(text) > maxShared {
 		return v
 	}
 	key := fmt.Sprintf("%T%s", v, text)

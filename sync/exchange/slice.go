@@ -119,9 +119,6 @@ const tooLarge discoveryv1.AddressType = "comity.dev/too-large"
 // large. So what a peer publishes costs no more than that in a cache, and whenever it
 // is read.
 func BoundSlice(slice *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if !hasIPs(slice) {
-		return slice // nothing of it is imported, or it was bounded and is compact
-	}
 	addresses := 0
 	for i := range slice.Endpoints {
 		addresses += len(slice.Endpoints[i].Addresses)

@@ -152,7 +152,7 @@ func TestPortsAreStrict(t *testing.T) {
 		{"an unnamed port beside a named one gets a name, as Kubernetes demands", importOf("web").
 			export("a", ports(port("", 80)), slice("s", []string{""}, "10.1.0.1")).
 			export("b", ports(port("unnamed-80", 90)), copyOf(slice("s", []string{"unnamed-80"}, "10.2.0.1"))),
-			map[string][]string{"a": {"unnamed-80-x"}, "b": {"unnamed-80"}}},
+			map[string][]string{"a": {"unnamed-80-2"}, "b": {"unnamed-80"}}},
 		{"an unnamed port alone stays unnamed", importOf("web").
 			export("a", ports(port("", 80)), slice("s", []string{""}, "10.1.0.1")), map[string][]string{"a": {""}}},
 	}

@@ -248,8 +248,8 @@ func proxyName(port mcsv1beta1.ServicePort, all []mcsv1beta1.ServicePort) string
 		return port.Name
 	}
 	name := unnamed(port)
-	for slices.ContainsFunc(all, func(other mcsv1beta1.ServicePort) bool { return other.Name == name }) {
-		name += "-x"
+	for n := 2; slices.ContainsFunc(all, func(other mcsv1beta1.ServicePort) bool { return other.Name == name }); n++ {
+		name = fmt.Sprintf("%s-%d", unnamed(port), n)
 	}
 	return name
 }

@@ -183,6 +183,7 @@ func trim(obj any) (any, error) {
 	case *exchangev1alpha1.ExportRecord:
 		return exchange.BoundRecord(o), nil
 	case *discoveryv1.EndpointSlice:
+		o.GenerateName = "" // what is packed is in it: a peer could have a small text unpacked to gigabytes
 		obj = exchange.BoundSlice(o)
 	}
 	return compactslice.Transform(obj)

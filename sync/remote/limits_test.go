@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/sync/compactslice"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/budget"
@@ -369,5 +370,25 @@ func TestFault31InvalidRecordsAreKeptWithoutTheirContent(t *testing.T) {
 	kept, err := trim(record)
 	if err != nil || len(kept.(*exchangev1alpha1.ExportRecord).Spec.Ports) > 0 {
 		t.Errorf("kept: %+v, %v", kept, err)
+	}
+}
+
+// FAULT 44: a small slice that claims to be packed is not unpacked to gigabytes.
+func TestFault44WhatAPeerClaimsIsPackedIsNotOpened(t *testing.T) {
+	honest := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-b", Name: "web"}, AddressType: discoveryv1.AddressTypeIPv4}
+	packed, err := compactslice.Transform(honest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := trim(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := compactslice.Open(kept.(*discoveryv1.EndpointSlice)); err == nil && opened.AddressType == honest.AddressType {
+		t.Errorf("opened: %+v", opened)
+	}
+	unbounded := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{"a": strings.Repeat("x", 100<<10)}}, AddressType: discoveryv1.AddressTypeFQDN}
+	if kept, err = trim(unbounded); err != nil || kept.(*discoveryv1.EndpointSlice).Labels["a"] != "" {
+		t.Errorf("labels of a slice without addresses are kept: %v", err)
 	}
 }
