@@ -160,6 +160,9 @@ func (b *base) readLocal(ctx context.Context, key types.NamespacedName) (decide.
 		return local, err
 	}
 	local.Export, local.Verdict = export, b.Admitter.Admit(ctx, export)
+	if local.Namespace == nil { // whose limit is not known, even if the policies saw it a moment later
+		local.Verdict = decision.Verdict{Problem: fmt.Sprintf("Namespace %s is not known here yet", key.Namespace)}
+	}
 	return local, nil
 }
 

@@ -36,6 +36,49 @@ func joined(n int) func(*ExportView) {
 	}
 }
 
+// recorded has the records say to which clusters policies forbade the export.
+func recorded(ids string) func(*ExportView) {
+	return func(v *ExportView) {
+		for _, r := range v.Records {
+			r.Annotations = map[string]string{model.AnnotationExcluded: ids}
+		}
+	}
+}
+
+func onlyMembers(ids ...model.ClusterID) func(*ExportView) {
+	return func(v *ExportView) {
+		v.Members = model.Map(ids, func(id model.ClusterID) model.Member { return model.Member{ID: id} })
+	}
+}
+
+// The last member may still read while it is being removed: it does not get what it did not have.
+func TestNothingIsPublishedToRemovedClustersAlone(t *testing.T) {
+	d := Export(exported(publishedIn(), onlyMembers(), func(v *ExportView) { v.Removed = []model.ClusterID{"b"} }))
+	if len(d.Plan.Audience) > 0 || !strings.Contains(d.Finding.Detail, "every other cluster was removed") {
+		t.Errorf("published in %v: %s", d.Plan.Audience, d.Finding.Detail)
+	}
+	d = Export(exported(publishedIn("comity-a"), onlyMembers(), func(v *ExportView) { v.Removed = []model.ClusterID{"b"} }))
+	if len(d.Plan.Audience) == 0 {
+		t.Errorf("what is published does not stay: %s", d.Finding.Detail)
+	}
+}
+
+func TestWhoIsExcludedIsRecorded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		view ExportView
+		want string
+	}{
+		"a member":                       {exported(excluding("b")), "b"},
+		"nobody":                         {exported(), ""},
+		"not who never was a member":     {exported(excluding("mars", "b")), "b"},
+		"who was, until it is one again": {exported(publishedIn("comity-a-to-c"), recorded("b,d")), "d"},
+	} {
+		if got := Export(tc.view).Plan.Annotations[model.AnnotationExcluded]; got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 func TestExcludedClustersLoseTheExport(t *testing.T) {
 	notEvaluated := func(v *ExportView) {
 		v.Local.Verdict.Outcome, v.Local.Verdict.Problem = decision.NotEvaluated, "policy p is broken"
@@ -64,6 +107,14 @@ func TestExcludedClustersLoseTheExport(t *testing.T) {
 			map[string]string{"comity-a-to-b": "withdrawn"}, model.Scope{}, "to every cluster in its scope"},
 		"the exchange namespace of who remains is missing": {exported(publishedIn("comity-a"), excluding("b"), unavailable("comity-a-to-c")),
 			map[string]string{"comity-a": "withdrawn"}, model.ScopeOf("c"), "comity-a-to-c is missing"},
+		"who is excluded has no Peer any more, but may still read": {exported(publishedIn("comity-a-to-c"), recorded("b"), onlyMembers("c")),
+			map[string]string{"comity-a-to-c": "published"}, model.ScopeOf("c"), ""},
+		"who was excluded is a member again": {exported(publishedIn("comity-a-to-c"), recorded("b")),
+			map[string]string{"comity-a": "published", "comity-a-to-c": "left"}, model.ScopeAll(), ""},
+		"policies cannot be evaluated, and what they forbade stays so": {exported(publishedIn("comity-a-to-c"), recorded("b"), notEvaluated),
+			map[string]string{"comity-a-to-c": "published"}, model.ScopeOf("c"), "policy p is broken"},
+		"one member more than there may be records: who has it keeps it": {exported(publishedIn("comity-a-to-m-2", "comity-a-to-m-3"), joined(34), excluding("m-1")),
+			map[string]string{"comity-a-to-m-2": "published", "comity-a-to-m-3": "published"}, model.ScopeOf("m-2", "m-3"), "at most 32 records for single clusters are written"},
 		"it is excluded no longer": {exported(publishedIn("comity-a-to-c")),
 			map[string]string{"comity-a": "published", "comity-a-to-c": "left"}, model.ScopeAll(), ""},
 		"another policy cannot be evaluated: what is forbidden stays so": {exported(publishedIn("comity-a"), excluding("b"), notEvaluated),

@@ -113,6 +113,7 @@ func Export(v ExportView) ExportDecision {
 		}
 	}
 	e.annotateKept()
+	e.annotateExcluded()
 	e.keepReplaced()
 	e.collect()
 	return e.d
@@ -131,9 +132,12 @@ type exporting struct {
 	// scope is where; nowhere says why that is in no cluster.
 	scope   model.Scope
 	nowhere error
-	// excluded are the clusters to which it is not published, though its scope has them.
-	excluded []string
-	grace    grace
+	// excluded are the clusters to which it is not published, though its scope has them;
+	// remembered those of which a record says so.
+	excluded, remembered []string
+	grace                grace
+	// problems are why not all of the scope is published.
+	problems []string
 }
 
 func newExporting(v ExportView) *exporting {

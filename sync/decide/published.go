@@ -20,7 +20,7 @@ import (
 
 // publish writes the export where its scope allows.
 func (e *exporting) publish() {
-	var problems, unavailable []string
+	problems, unavailable := e.problems, []string(nil)
 	wanted, unknown := audience(e.Self, e.scope, e.Members)
 	for _, id := range unknown {
 		problems = append(problems, fmt.Sprintf("cluster %s in annotation %s is not a member of the clusterset; join it, or remove it from the list", id, model.AnnotationExportTo))
@@ -60,6 +60,9 @@ func (e *exporting) publish() {
 func (e *exporting) unwritable(namespace string) string {
 	if problem := e.Unavailable[namespace]; problem != "" || e.published[namespace] {
 		return problem
+	}
+	if len(e.Members) == 0 && len(e.Removed) > 0 { // who may still read what is for every member
+		return fmt.Sprintf("ServiceExport %s is not published: every other cluster was removed", e.Local.Key)
 	}
 	if problem := e.needLive().presence(e.Local.Export.UID); problem != "" {
 		return fmt.Sprintf("ServiceExport %s is not published in %s yet: %s", e.Local.Key, namespace, problem)

@@ -10,7 +10,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -30,7 +33,7 @@ func ExchangeNamespaces(v ExportView) []string {
 		return nil
 	}
 	namespaces, _ := audience(v.Self, scope, v.Members)
-	if scope.All() && len(v.Local.Verdict.Excluded) > 0 {
+	if scope.All() && len(v.Local.Verdict.Excluded)+len(recordedExclusions(v.Records)) > 0 {
 		namespaces = append(namespaces, model.Map(v.Members, func(m model.Member) string { return model.ScopedExchangeNamespace(v.Self, m.ID) })...)
 	}
 	return namespaces
@@ -88,6 +91,32 @@ func (e *exporting) exclude() {
 			e.excluded = append(e.excluded, id)
 		}
 	}
+	// A cluster that is no member now is not known to the policies, but may still read what is for
+	// every member. Nor do they know what was excluded before if they could not be evaluated.
+	for _, id := range recordedExclusions(e.publishing) {
+		if !isMember(idOf(id), e.Members) || e.Local.Verdict.Outcome != decision.Allowed {
+			e.remembered = append(e.remembered, id)
+		}
+	}
+	e.excluded = append(e.excluded, e.remembered...)
+}
+
+// recordedExclusions are the clusters to which policies forbade the export of some records.
+func recordedExclusions(records []*exchangev1alpha1.ExportRecord) (excluded []string) {
+	for _, r := range records {
+		if text := r.Annotations[model.AnnotationExcluded]; text != "" {
+			excluded = append(excluded, strings.Split(text, ",")...)
+		}
+	}
+	return excluded
+}
+
+// annotateExcluded has the record say to which clusters policies forbid the export.
+func (e *exporting) annotateExcluded() {
+	ids := sets.New(model.Without(e.excluded, func(id string) bool { return !isMember(idOf(id), e.Members) })...).Insert(e.remembered...)
+	if len(ids) > 0 && e.d.Plan.Record != nil {
+		e.d.Plan.Annotations[model.AnnotationExcluded] = strings.Join(sets.List(ids), ",")
+	}
 }
 
 // idOf is the id of a cluster that policies name.
@@ -116,16 +145,25 @@ func (e *exporting) publishedScope() (model.Scope, error) {
 	case len(left) == 0:
 		return model.Scope{}, errors.New("policies forbid the export to every cluster in its scope: " + joinViolations(local.Verdict.Violations, "; "))
 	}
-	return model.Scope{}, fmt.Errorf("policies forbid the export of %s to %d of %d members, and at most %d records for single clusters are written; name the clusters "+
+	err = fmt.Errorf("policies forbid the export of %s to %d of %d members, and at most %d records for single clusters are written; name the clusters "+
 		"in annotation %s, or select them with %s: %s",
 		local.Key, len(lost), len(e.Members), decision.MaxInsteadOfAll, model.AnnotationExportTo, model.AnnotationExportToSelector, joinViolations(local.Verdict.Violations, "; "))
+	// One member more takes the export from none that has it.
+	kept := model.Without(left, func(id string) bool { return !e.published[model.ScopedExchangeNamespace(e.Self, idOf(id))] })
+	if len(kept) == 0 {
+		return model.Scope{}, err
+	}
+	e.problems = append(e.problems, err.Error())
+	return model.ScopeOf(model.Map(kept, idOf)...), nil
 }
 
-// audienceOf are the clusters of a scope, which are all members if nothing narrows it.
+// audienceOf are the clusters of a scope. If nothing narrows it, these are all members, and
+// who was excluded when it was one.
 func (e *exporting) audienceOf(scope model.Scope) decision.Audience {
 	if scope.All() {
 		members := model.Map(e.Members, func(m model.Member) string { return string(m.ID) })
-		return decision.Audience{Self: string(e.Self), All: true, Clusters: members}
+		others := model.Without(e.remembered, func(id string) bool { return slices.Contains(members, id) })
+		return decision.Audience{Self: string(e.Self), All: true, Clusters: append(members, others...)}
 	}
 	return decision.Audience{Self: string(e.Self), Clusters: model.Map(scope.Clusters(), func(id model.ClusterID) string { return string(id) })}
 }

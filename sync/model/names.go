@@ -88,6 +88,9 @@ const (
 	// AnnotationKept, on an ExportRecord, is which violations policies with existing: Keep keep;
 	// see decision.Verdict.Kept.
 	AnnotationKept = "comity.dev/kept"
+	// AnnotationExcluded, on an ExportRecord, is to which clusters policies forbid the export,
+	// separated by commas. It counts for those that are no member now.
+	AnnotationExcluded = "comity.dev/excluded"
 	// AnnotationTiers, on a ServiceImport, a ServiceExport or a Namespace, is which source
 	// clusters the import uses before which others: see Tiers. On a derived Service it is
 	// what is in force.

@@ -155,7 +155,9 @@ func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev
 	if ended := spec.Withdrawn && !spec.Suspended; in.Lost && !ended {
 		spec.Lost = true
 		ofPolicies := maps.Clone(current.Annotations)
-		maps.DeleteFunc(ofPolicies, func(key, _ string) bool { return key != model.AnnotationDeniedSince && key != model.AnnotationKept })
+		maps.DeleteFunc(ofPolicies, func(key, _ string) bool {
+			return !slices.Contains([]string{model.AnnotationDeniedSince, model.AnnotationKept, model.AnnotationExcluded}, key)
+		})
 		return in.record(current.Namespace, spec, ofPolicies)
 	}
 	at := metav1.NewTime(in.Now.UTC().Truncate(time.Second))
