@@ -276,7 +276,7 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 	passed := at(condition.Admitted(condition.ReasonAdmitted, "yes"), 2, before)
 	ready := at(condition.Ready(condition.ReasonExported, "out"), 1, before)
 	seen := func(change func(*model.Observation)) *model.Observation {
-		o := &model.Observation{Publication: model.Published, Scope: model.ScopeAll(), Unsynced: []model.ClusterID{"c"}}
+		o := &model.Observation{Publication: model.Published, Scope: model.ScopeAll(), Starting: []model.ClusterID{"c"}}
 		if change != nil {
 			change(o)
 		}
@@ -304,7 +304,7 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 			"a conflict of which only a part is seen while a peer is unread", conflicting,
 			seen(func(o *model.Observation) { o.Conflicts = []model.Conflict{portConflict} }), allowed, true,
 		},
-		{"a conflict once everybody was read", conflicting, seen(func(o *model.Observation) { o.Unsynced = nil }), allowed, false},
+		{"a conflict once everybody was read", conflicting, seen(func(o *model.Observation) { o.Starting = nil }), allowed, false},
 		{
 			"a conflict when another one comes to light", conflicting,
 			seen(func(o *model.Observation) {
@@ -318,7 +318,7 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 		},
 		{"a warning while a peer is unread", warned, seen(nil), allowed, true},
 		{"a warning before the loop looked", warned, nil, allowed, true},
-		{"a warning once everybody was read", warned, seen(func(o *model.Observation) { o.Unsynced = nil }), allowed, false},
+		{"a warning once everybody was read", warned, seen(func(o *model.Observation) { o.Starting = nil }), allowed, false},
 		{"a warning when policy excludes a cluster", warned, seen(nil), excluded, false},
 		{"a warning when policy refuses", warned, seen(nil), denied, false},
 		{"a warning on what was stored before", at(warned, 1, before), seen(nil), allowed, false},

@@ -46,10 +46,10 @@ func (in ExportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
 		in.Observation.Publication != model.PublicationPending
 }
 
-// conflictIsSettled: while peers are unsynced, a stored conflict is neither cleared
+// conflictIsSettled: while peers are being connected to, a stored conflict is neither cleared
 // nor shortened. A new kind of conflict is reported at once.
 func (in ExportInput) conflictIsSettled(old, wanted metav1.Condition) bool {
-	if len(in.Observation.Unsynced) == 0 || old.Status != metav1.ConditionTrue || takesNoPart(in.Observation) {
+	if len(in.Observation.Starting) == 0 || old.Status != metav1.ConditionTrue || takesNoPart(in.Observation) {
 		return true
 	}
 	known := strings.Split(old.Reason, ",")
@@ -59,12 +59,12 @@ func (in ExportInput) conflictIsSettled(old, wanted metav1.Condition) bool {
 }
 
 // admissionIsSettled: a verdict on the same generation stays until the policies
-// are loaded, and its warnings stay while a peer that they may be about is unsynced.
+// are loaded, and its warnings stay while a peer that they may be about is being connected to.
 // A refusal, also one for some clusters, replaces it, unless it was one before: as long as
 // it is not known whether the export is still published, the message may say when it
 // will be withdrawn.
 func (in ExportInput) admissionIsSettled(old, _ metav1.Condition) bool {
-	partial := in.Observation == nil || len(in.Observation.Unsynced) > 0
+	partial := in.Observation == nil || len(in.Observation.Starting) > 0
 	switch {
 	case old.ObservedGeneration != in.Export.Generation:
 		return true

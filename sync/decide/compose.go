@@ -195,6 +195,10 @@ func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
 		isSame := e.Absent == s.State || e.Absent.IsOut() && s.State.IsOut() // it is out since the first of the reasons
 		if !isSame || e.Since.After(i.Now) {                                 // the clock was wrong
 			e.Since = i.Now.UTC().Truncate(time.Second)
+			// It was not missing when an administrator confirmed others, whatever the clock said then.
+			if earliest := i.known(e.Cluster).ConfirmMissingBefore.Add(time.Second); s.State == model.SourceMissing && e.Since.Before(earliest) {
+				e.Since = earliest.UTC()
+			}
 		}
 		e.Absent = s.State
 		return e, s.State != model.SourceEnded || i.Now.Sub(e.Since) < turnover
@@ -285,4 +289,10 @@ func (i *importing) exports(entries []model.Entry) []model.Export {
 		}
 	}
 	return out
+}
+
+// isStarting reports whether, as far as is known, a peer is being connected to for the first
+// time since start.
+func isStarting(p exchange.Published) bool {
+	return p.Known && !p.Synced && p.Liveness.State == model.Connected && p.Liveness.Reason+p.Liveness.Message == ""
 }

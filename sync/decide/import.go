@@ -89,7 +89,8 @@ type ImportDecision struct {
 func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
 	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
-	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced}}}
+	starting := model.Without(i.unsynced, func(id model.ClusterID) bool { return id != i.Self && !isStarting(i.known(id)) })
+	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced, Starting: starting}}}
 	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, isAwaited) {
 		d.Again = v.FormsAt.Sub(v.Now)
 		return d

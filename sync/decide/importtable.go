@@ -96,8 +96,7 @@ func (i *importing) peerSource(p *exchange.Published) (source, bool) {
 		if !p.Known {
 			s.Why = fmt.Sprintf("there is no Peer %s", p.ID)
 		}
-		// As far as is known, it is being connected to for the first time since start.
-		s.Starting = p.Known && p.Liveness.State == model.Connected && p.Liveness.Reason == "" && p.Liveness.Message == ""
+		s.Starting = isStarting(*p)
 	case p.Export != nil:
 		s.State, s.Why = model.SourceNotRead, ruled.why
 	case entry.Absent == model.SourceMissing && !entry.Since.After(p.ConfirmMissingBefore):

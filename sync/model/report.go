@@ -274,8 +274,9 @@ type Observation struct {
 	Import *Import
 	// Unsynced are the peers whose exports were not read since start, and which may
 	// contribute to the import; and this cluster while policies could not be
-	// evaluated for its own export.
-	Unsynced []ClusterID
+	// evaluated for its own export. Starting are those of them that may be read soon: this
+	// cluster, and the peers that are being connected to for the first time.
+	Unsynced, Starting []ClusterID
 	// Conflicts are those among the exports that reach this cluster, in the
 	// order of the reasons in KEP-1645.
 	Conflicts []Conflict
