@@ -23,26 +23,27 @@ type Publication struct {
 const maxKept, allKept = 64, "*"
 
 // Ratchet denies what `existing: Keep` does not keep: violations that came with a change of the
-// Service, which no webhook refuses. in is what the verdict is about, an audit. Verdict.Kept is then
+// Service, which no webhook refuses, or of the export where no webhook was asked. in is what the verdict is about, an audit. Verdict.Kept is then
 // for the record of the export:
 //
-//	the Service is as the record says   a violation of the record   it is
-//	yes                                 any                         kept: policies or members changed
-//	no                                  yes                         kept
-//	no                                  no                          a denial, and the record stays as it is
+//	both are as the record says   a violation of the record   it is
+//	yes                           any                         kept: policies or members changed
+//	no                            yes                         kept
+//	no                            no                          a denial, and the record stays as it is
 //
 // Where the record says nothing, all violations are kept.
 func (v *Verdict) Ratchet(in Input) {
 	if in.Operation != Audit || v.Outcome == NotEvaluated {
 		return
 	}
-	is := kept{service: "none"}
+	what := []any{in.Object.Spec, in.Object.Labels, in.Object.Annotations} // no webhook may have been asked
 	if in.Service != nil {
-		spec, _ := json.Marshal(in.Service.Spec) // strings, numbers and maps of strings
-		is.service = digest(string(spec))
+		what = append(what, in.Service.Spec)
 	}
-	service, violations, known := strings.Cut(in.Kept, ":") // as String wrote it
-	was := kept{service, strings.Split(violations, ",")}
+	text, _ := json.Marshal(what) // strings, numbers and maps of strings
+	is := kept{exported: digest(string(text))}
+	exported, violations, known := strings.Cut(in.Kept, ":") // as String wrote it
+	was := kept{exported, strings.Split(violations, ",")}
 	var added, warnings []Violation
 	for _, w := range v.Warnings {
 		if w.Softening != ByExisting {
@@ -50,7 +51,7 @@ func (v *Verdict) Ratchet(in Input) {
 			continue
 		}
 		id := digest(w.Policy, w.Field, w.Message)
-		if is.violations = append(is.violations, id); known && was.service != is.service && !was.has(id) {
+		if is.violations = append(is.violations, id); known && was.exported != is.exported && !was.has(id) {
 			w.Softening = NotSoftened
 			added = append(added, w)
 			continue
@@ -66,10 +67,10 @@ func (v *Verdict) Ratchet(in Input) {
 	v.Outcome, v.Excluded = Denied, nil
 }
 
-// kept is what a record says about its violations: the digest of the spec of the Service, and
-// those of the violations that `existing: Keep` kept.
+// kept is what a record says about its violations: the digest of what is exported, and those of
+// the violations that `existing: Keep` kept.
 type kept struct {
-	service    string
+	exported   string
 	violations []string
 }
 
@@ -78,7 +79,7 @@ func (k kept) String() string {
 	if len(k.violations) > maxKept {
 		k.violations = []string{allKept}
 	}
-	return k.service + ":" + strings.Join(slices.Compact(k.violations), ",")
+	return k.exported + ":" + strings.Join(slices.Compact(k.violations), ",")
 }
 
 func (k kept) has(violation string) bool {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 )
@@ -17,7 +19,7 @@ import (
 // audited is the verdict of an audit of an export of a Service of a type, of which policies
 // that keep what is published deny something.
 func audited(kind corev1.ServiceType, record string, denied ...string) decision.Verdict {
-	in := decision.Input{Operation: decision.Audit, Published: true, Kept: record, Service: &corev1.Service{Spec: corev1.ServiceSpec{Type: kind}}}
+	in := decision.Input{Operation: decision.Audit, Published: true, Kept: record, Object: &mcsv1beta1.ServiceExport{}, Service: &corev1.Service{Spec: corev1.ServiceSpec{Type: kind}}}
 	v := decision.Verdict{Outcome: decision.Allowed, Excluded: []string{"b"}}
 	for _, message := range denied {
 		v.Warnings = append(v.Warnings, decision.Violation{Policy: "kinds", Message: message, Softening: decision.ByExisting})
@@ -74,6 +76,34 @@ func TestKeepIsARatchet(t *testing.T) {
 				t.Errorf("%d violations and %d warnings; the record has %d characters", len(v.Violations), len(v.Warnings), len(v.Kept))
 			}
 		})
+	}
+}
+
+// Where the webhook is not asked, an export can be changed without a refusal.
+func TestKeepDoesNotKeepWhatComesWithAChangeOfTheExport(t *testing.T) {
+	export := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
+	ratchet := func(record string, denied ...string) decision.Verdict {
+		v := decision.Verdict{Outcome: decision.Allowed}
+		for _, message := range denied {
+			v.Warnings = append(v.Warnings, decision.Violation{Policy: "labels", Message: message, Softening: decision.ByExisting})
+		}
+		v.Ratchet(decision.Input{Operation: decision.Audit, Published: true, Kept: record, Object: export})
+		return v
+	}
+	clean := ratchet("").Kept
+	export.Status.Conditions, export.Generation = []metav1.Condition{{Type: "Ready"}}, 2
+	if v := ratchet(clean, "no owner"); v.Outcome != decision.Allowed {
+		t.Errorf("after a change of its status: %+v", v)
+	}
+	for name, change := range map[string]func(){
+		"labels":      func() { export.Labels = map[string]string{"a": "b"} },
+		"annotations": func() { export.Annotations = map[string]string{"a": "b"} },
+		"spec":        func() { export.Spec.ExportedLabels = map[string]string{"a": "b"} },
+	} {
+		before := ratchet("").Kept
+		if change(); ratchet(before, "no owner").Outcome != decision.Denied {
+			t.Errorf("a violation that came with a change of its %s is kept", name)
+		}
 	}
 }
 
