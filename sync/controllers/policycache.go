@@ -45,12 +45,21 @@ type PolicyCache struct {
 	Findings Findings
 
 	verdictCache
-	peers atomic.Uint64
+	peers      atomic.Uint64
+	namespaces sync.Map // name → *atomic.Uint64
 }
 
-// PeersChanged drops every answer: a peer came, went or changed, but for its liveness, or
-// what one publishes of its namespaces changed. Call it before those are notified who evaluate again.
+// PeersChanged drops every answer: a peer came, went or changed, but for its liveness. Call it
+// before those are notified who evaluate again.
 func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
+
+// NamespaceChanged drops the answers on exports of a namespace, of which a peer says something else.
+func (c *PolicyCache) NamespaceChanged(name string) { c.ofNamespace(name).Add(1) }
+
+func (c *PolicyCache) ofNamespace(name string) *atomic.Uint64 {
+	changes, _ := c.namespaces.LoadOrStore(name, new(atomic.Uint64))
+	return changes.(*atomic.Uint64)
+}
 
 // Admit is the answer of the policies to an export as it is stored now. The key of
 // an answer is read before the policies are evaluated, whatever they read
@@ -73,7 +82,7 @@ func (c *PolicyCache) Forget(key types.NamespacedName) {
 // known if it is not known what is published, or if an object cannot be read or does not
 // exist: its absence has no resourceVersion.
 func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport) verdictInputs {
-	peers, policies := c.peers.Load(), c.Policies()
+	peers, changes, policies := c.peers.Load(), c.ofNamespace(export.Namespace).Load(), c.Policies()
 	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
 		return verdictInputs{}
 	}
@@ -86,7 +95,7 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return verdictInputs{}
 	}
-	return inputsOf(policies, published, peers, decision.AsWritten(export),
+	return inputsOf(policies, published, peers, changes, decision.AsWritten(export),
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion)
 }
 

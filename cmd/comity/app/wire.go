@@ -17,7 +17,9 @@ import (
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	policycontroller "github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/decision"
@@ -167,9 +169,16 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 			return
 		}
 		peerCache.Changed()
-		if c.What == model.MemberOther || c.What == model.NamespaceChanged {
-			cache.PeersChanged() // before any controller evaluates again
+		switch c.What { // before any controller evaluates again
+		case model.MemberOther:
+			cache.PeersChanged()
 			changed.All()
+		case model.NamespaceChanged:
+			cache.NamespaceChanged(c.Key.Name)
+			keys, _ := notify.ListKeys(context.Background(), w.GetClient(), &mcsv1beta1.ServiceExportList{}, client.InNamespace(c.Key.Name)) // a cache
+			for _, key := range keys {
+				changed.Publish(notify.Change{From: notify.Origin(c.ID), Key: key})
+			}
 		}
 	})
 	loaded := make(chan struct{})
