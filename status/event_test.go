@@ -29,6 +29,7 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"a conflict", "ServiceExport", conflict, corev1.EventTypeWarning},
 		{"the end of a conflict", "ServiceExport", condition.NoConflicts("m"), corev1.EventTypeNormal},
 		{"a refusal", "ServiceExport", condition.Admitted(model.ReasonPolicyDenied, "m"), corev1.EventTypeWarning},
+		{"a cluster that loses an export", "ServiceExport", condition.Admitted(condition.ReasonClustersExcluded, "m"), corev1.EventTypeWarning},
 		{"warnings", "ServiceExport", condition.Admitted(condition.ReasonAdmittedWithWarnings, "m"), corev1.EventTypeWarning},
 		{"no answer", "ServiceExport", condition.Admitted(model.ReasonNotEvaluated, "m"), corev1.EventTypeWarning},
 		{"an export that all import", "ServiceExport", condition.Available(model.ReasonImported, "m"), corev1.EventTypeNormal},

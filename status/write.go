@@ -118,7 +118,7 @@ func eventType(kind string, c metav1.Condition) string {
 	switch {
 	case condition.Quiet(kind, c):
 		bad = false
-	case condition.BadWhenTrue(c.Type), c.Reason == condition.ReasonAdmittedWithWarnings:
+	case condition.BadWhenTrue(c.Type), c.Reason == condition.ReasonAdmittedWithWarnings, c.Reason == condition.ReasonClustersExcluded:
 		bad = c.Status == metav1.ConditionTrue
 	}
 	if bad {

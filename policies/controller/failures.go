@@ -75,7 +75,8 @@ func (r *reconciler) reportEvaluation(ctx context.Context, policy *v1alpha1.Expo
 		return err
 	}
 	r.recordEvent(policy, status.Conditions[0])
-	ctrl.LoggerFrom(ctx).Error(errors.New(failure.Message), "evaluations of a policy failed",
+	// The message, which is in the status, may repeat content of an object.
+	ctrl.LoggerFrom(ctx).Error(errors.New("see its condition Evaluated"), "evaluations of a policy failed",
 		logPolicy, policy.Name, logReason, status.Conditions[0].Reason, "count", status.Failures.Count)
 	return nil
 }

@@ -268,5 +268,8 @@ func (c *cluster) fix(text, peer string) string {
 	if other := c.peerOf(peer); other != nil {
 		from = other.Context
 	}
+	if c.Agent.Mode == model.ExchangeHub {
+		text = finding.InHub(text)
+	}
 	return strings.NewReplacer("{from}", from, "{to}", c.Context, "{a}", peer).Replace(text)
 }

@@ -99,6 +99,11 @@ func Condition(kind, conditionType, reason string) string {
 // there, and {ns} and {name} are those of the Service.
 func Fix(reason string) string { return fixes[reason] }
 
+// InHub is a text of Fix for a cluster that publishes in a hub, whose context is not known.
+func InHub(text string) string {
+	return strings.ReplaceAll(text, "kubectl comity join ", "kubectl comity join --hub HUB ")
+}
+
 const (
 	// FixJoin is what fixes most that is wrong with a Peer.
 	FixJoin      = "kubectl comity join {from} {to}"

@@ -287,19 +287,23 @@ func (l *leaving) finish(peers []join.Cluster) error {
 			left = append(left, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
 		}
 	}
+	again := "kubectl comity leave"
+	if l.hub != "" {
+		again += " --hub " + l.hub
+	}
 	for _, s := range l.lost {
 		if s.Context == l.hub {
-			left = append(left, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: kubectl comity leave --hub %s --id %s %s",
-				s.Context, l.leaver.ID, s.Context, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
+			left = append(left, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: %s --id %s %s",
+				s.Context, l.leaver.ID, again, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
 			continue
 		}
-		left = append(left, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: kubectl comity leave --id %s %s",
-			s.Context, l.leaver.ID, l.leaver.ID, s.Context))
+		left = append(left, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: %s --id %s %s",
+			s.Context, l.leaver.ID, again, l.leaver.ID, s.Context))
 	}
 	for _, peer := range peers {
 		if peer.RESTConfig == nil && len(l.lost) == 0 {
-			left = append(left, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: kubectl comity leave --id %s CONTEXT",
-				peer.ID, l.leaver.ID, l.leaver.ID))
+			left = append(left, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: %s --id %s CONTEXT",
+				peer.ID, l.leaver.ID, again, l.leaver.ID))
 		}
 	}
 	result := leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left}
