@@ -182,7 +182,7 @@ var _ = Describe("The status of a ServiceExport", func() {
 		By("restarting while b has not been read yet and no policy is loaded")
 		stop()
 		partial := published()
-		partial.Unsynced = []model.ClusterID{"b"}
+		partial.Starting = []model.ClusterID{"b"}
 		world.decide(key, decision.Verdict{Problem: "policies are not loaded yet"})
 		writes = statusWrites.Load()
 		start()
