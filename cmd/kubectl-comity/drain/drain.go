@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -149,18 +150,15 @@ func (d *drain) write(ctx context.Context, target *command.Target, id model.Clus
 		return err
 	}
 	before := object.DeepCopyObject().(client.Object)
-	was := peer.Spec.Drained
-	if text := record.Annotations[model.AnnotationDrained]; text != "" {
-		was = &exchangev1alpha1.Drained{}
-		_ = json.Unmarshal([]byte(text), was) // what cannot be read drains nothing
-	}
-	switch {
-	case drained == nil || was == nil || was.Since.IsZero() || drained.Over.Duration == 0:
-	case was.Over == drained.Over: // the command is repeated
-		drained.Since = was.Since
-	default:
-		return target.Errorf("cluster %s is drained since %s, over %s; to begin again, which puts it back into traffic first, run kubectl comity resume %s",
-			id, was.Since.UTC().Format(time.RFC3339), was.Over.Duration, id)
+	for _, was := range exchange.Drains(&peer.Spec, record.Annotations[model.AnnotationDrained]) {
+		switch {
+		case drained == nil || drained.Over.Duration == 0:
+		case was.Over == drained.Over.Duration: // the command is repeated
+			drained.Since = metav1.NewTime(was.Since)
+		default:
+			return target.Errorf("cluster %s is drained since %s, over %s; to begin again, which puts it back into traffic first, run kubectl comity resume %s",
+				id, was.Since.UTC().Format(time.RFC3339), was.Over, id)
+		}
 	}
 	peer.Spec.Drained = drained
 	delete(record.Annotations, model.AnnotationDrained)

@@ -48,6 +48,16 @@ var _ = Describe("drain and resume", func() {
 		Expect(got.err).To(And(ContainSubstring("2 imports have endpoints of cluster b"), ContainSubstring("it goes on serving them:\n  "+namespace+"/alone\n"), Not(ContainSubstring("/both"))))
 		Expect(drained(b)).To(HaveValue(And(HaveField("Over.Duration", 5*time.Minute), HaveField("Force", false), HaveField("Since.Time", BeTemporally("~", time.Now(), time.Minute)))))
 
+		By("repeating it, which goes on where it was")
+		since := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+		b.Spec.Drained.Since = since
+		Expect(target.Client.Update(scratch, b)).To(Succeed())
+		Expect(run("drain", "b", "--over", "5m").code).To(BeZero())
+		Expect(drained(b).Since.Equal(&since)).To(BeTrue(), drained(b).Since.String())
+		got = run("drain", "b", "--over", "6m")
+		Expect(got.code).NotTo(BeZero())
+		Expect(got.err).To(ContainSubstring("cluster b is drained since " + since.UTC().Format(time.RFC3339) + ", over 5m0s; to begin again"))
+
 		got = run("drain", "b", "--force")
 		Expect(got.code).To(Equal(2))
 		Expect(got.err).To(ContainSubstring("with --force they have no ready endpoint any more"))
