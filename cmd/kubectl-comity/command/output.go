@@ -77,11 +77,7 @@ func (o *Output) Print(out io.Writer, kind string, v any, people func()) error {
 
 // Conclude is Print; the exit code is ExitProblem if v is not well.
 func (o *Output) Conclude(out io.Writer, kind string, v any, isWell bool, people func()) error {
-	err := o.Print(out, kind, v, people)
-	if err == nil && !isWell {
-		err = Printed(ExitProblem)
-	}
-	return err
+	return cmp.Or(o.Print(out, kind, v, people), PrintedIf(!isWell))
 }
 
 // PrintObjects writes Kubernetes objects as YAML documents, or as one List in JSON.
@@ -196,6 +192,14 @@ func Incomplete(err error) error {
 }
 
 // ErrPrinted is the cause where the command has printed already what is wrong.
+// PrintedIf is ExitProblem without a message if there is a problem, and nil otherwise.
+func PrintedIf(problem bool) error {
+	if problem {
+		return Printed(ExitProblem)
+	}
+	return nil
+}
+
 var ErrPrinted = errors.New("the problem is printed above")
 
 // Printed is code without a message: the command has printed what is wrong.

@@ -72,7 +72,7 @@ func exitCode(incomplete, problem bool) error {
 	case problem:
 		return command.Printed(command.ExitProblem)
 	}
-	return nil
+	return command.PrintedIf(problem)
 }
 
 // printResults prints suites if o is JUnit XML, and v or what is for people otherwise.

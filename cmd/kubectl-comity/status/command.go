@@ -97,10 +97,7 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 		err = o.show(env, next)
 		report = next
 	}
-	if err == nil && !report.Healthy {
-		err = command.Printed(command.ExitProblem)
-	}
-	return err
+	return cmp.Or(err, command.PrintedIf(!report.Healthy))
 }
 
 func (o options) show(env *command.Env, report Report) error {
