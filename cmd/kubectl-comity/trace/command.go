@@ -101,10 +101,10 @@ func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName,
 // its context or id.
 func (s clusters) trace(from, to string) Report {
 	r := Report{Namespace: s[0].key.Namespace, Name: s[0].key.Name, Exports: []Export{}}
-	for _, id := range s.named(from, s.exporters) {
+	for _, id := range s.named(from, s.exporters()) {
 		c := s.of(id)
 		e := Export{Cluster: id, Steps: hop{s, c, s.of("")}.exporting(), Ways: []Way{}}
-		for _, other := range s.named(to, func() []model.ClusterID { return s.importers(c) }) {
+		for _, other := range s.named(to, s.importers(c)) {
 			h := hop{s, c, s.of(other)}
 			e.Ways = append(e.Ways, Way{To: other, Steps: h.way(), hop: h})
 		}
@@ -114,11 +114,10 @@ func (s clusters) trace(from, to string) Report {
 }
 
 // named is the cluster of a context or id; all without one.
-func (s clusters) named(name string, all func() []model.ClusterID) []model.ClusterID {
+func (s clusters) named(name string, all []model.ClusterID) []model.ClusterID {
 	if name == "" {
-		ids := all()
-		slices.Sort(ids)
-		return slices.Compact(ids)
+		slices.Sort(all)
+		return slices.Compact(all)
 	}
 	if c, is := model.Find(s, func(c *cluster) bool { return c.Context == name }); is {
 		return []model.ClusterID{c.ID()}

@@ -63,7 +63,7 @@ func (h hop) peer() Step {
 	case accepted.Severity == finding.OK:
 		return connected
 	case connected.Severity == finding.OK: // by what was accepted before
-		return accepted.warned()
+		accepted.Severity = finding.Warning
 	}
 	return accepted
 }
@@ -92,7 +92,9 @@ func (h hop) source() Step {
 	case !isListed:
 		return h.step(checkSource, c, model.ReasonPending, "the import does not have the export yet")
 	case report.Reason != model.ReasonImported && report.Reason != model.ReasonTakeoverHeld:
-		return h.reported(report.Reason, report.Message).since(report.Since).warned()
+		s := h.reported(report.Reason, report.Message).since(report.Since)
+		s.Severity = finding.Warning
+		return s
 	}
 	place := slices.Index(list.Entries, entry) + 1
 	return h.step(checkSource, c, "", fmt.Sprintf("%s, %d of %d in the list of the import", state, place, len(list.Entries))).since(report.Since)
@@ -226,9 +228,8 @@ func (h hop) dns() Step {
 	}
 	s := h.step(checkDNS, h.to, "", "it is configured to serve clusterset names")
 	if len(h.to.dns) > 0 {
-		found := h.to.dns[0]
-		found.Check, found.Cluster = s.Check, s.Cluster
-		s.Finding = found
+		s.Finding = h.to.dns[0]
+		s.Check, s.Cluster = checkDNS.name, h.to.Context
 	}
 	return s
 }

@@ -122,12 +122,6 @@ func (s Step) since(at metav1.Time) Step {
 	return s
 }
 
-// warned is a step that is not broken after all.
-func (s Step) warned() Step {
-	s.Severity = finding.Warning
-	return s
-}
-
 // exporting are the steps within the exporting cluster.
 func (h hop) exporting() []Step {
 	c := h.from
@@ -149,11 +143,11 @@ func (h hop) exporting() []Step {
 	admitted.Message += c.answers()
 	conflict := h.condition(checkConflict, c, conditions, condition.TypeConflict)
 	if conflict.Severity == finding.Error { // the Service is imported all the same
-		conflict = conflict.warned()
+		conflict.Severity = finding.Warning
 	}
 	published := h.condition(checkPublished, c, conditions, condition.TypeReady)
 	if published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, c.publishes) { // some importers read it
-		published = published.warned()
+		published.Severity = finding.Warning
 	}
 	return append(steps, h.condition(checkExport, c, conditions, condition.TypeValid), admitted, conflict, published)
 }
