@@ -89,7 +89,6 @@ func New(env *command.Env) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
 	env.AddFlags(root.PersistentFlags())

@@ -100,12 +100,10 @@ func readAttempts(paths, without []string) (attempts []*v1alpha1.ExportPolicy, e
 	for _, name := range without {
 		attempts = append(attempts, &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	seen := map[string]bool{}
-	for _, one := range attempts {
-		if seen[one.Name] {
+	for i, one := range attempts {
+		if slices.ContainsFunc(attempts[:i], func(other *v1alpha1.ExportPolicy) bool { return other.Name == one.Name }) {
 			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.Name)
 		}
-		seen[one.Name] = true
 	}
 	if len(attempts) == 0 {
 		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")

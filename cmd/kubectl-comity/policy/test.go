@@ -208,11 +208,10 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 	}
 	fixture := map[string]any{"imports": imports}
 	exports := m.keys()
-	switch len(exports) {
-	case 0:
+	switch {
+	case len(exports) == 0:
 		return fixture, nil
-	case 1:
-	default:
+	case len(exports) > 1:
 		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(exports))
 	}
 	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
