@@ -37,6 +37,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/trace"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
 	"github.com/comity-mcs/comity/policies/engine/child"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -145,10 +146,7 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 					return err
 				}
 			}
-			found := versions{Plugin: command.Version, Skew: agent.Skew(command.Version, sites)}
-			for _, s := range sites {
-				found.Agents = append(found.Agents, status.ClusterOf(s))
-			}
+			found := versions{Plugin: command.Version, Agents: model.Map(sites, status.ClusterOf), Skew: agent.Skew(command.Version, sites)}
 			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() {
 				env.Printf("Plugin: %s\n", found.Plugin)
 				if clientOnly {

@@ -23,6 +23,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // APIVersion is that of what commands print with -o json and -o yaml.
@@ -117,10 +118,7 @@ func NewTable(out io.Writer, headings ...any) Table {
 
 // Row adds a row. An empty cell is shown as a dash.
 func (t Table) Row(cells ...any) {
-	texts := make([]string, len(cells))
-	for i, cell := range cells {
-		texts[i] = cmp.Or(fmt.Sprint(cell), "-")
-	}
+	texts := model.Map(cells, func(cell any) string { return cmp.Or(fmt.Sprint(cell), "-") })
 	_, _ = fmt.Fprintln(t.out, strings.Join(texts, "\t"))
 }
 
@@ -148,10 +146,7 @@ func Whole(out io.Writer) io.Writer {
 
 // Write implements io.Writer. A write ends with a whole character, as those of fmt do.
 func (p printable) Write(text []byte) (int, error) {
-	lines := strings.Split(string(text), "\n")
-	for i, line := range lines {
-		lines[i] = decision.Shown(line, p.cut)
-	}
+	lines := model.Map(strings.Split(string(text), "\n"), func(line string) string { return decision.Shown(line, p.cut) })
 	_, err := io.WriteString(p.to, strings.Join(lines, "\n"))
 	return len(text), err
 }
@@ -192,6 +187,11 @@ func Incomplete(err error) error {
 }
 
 // ErrPrinted is the cause where the command has printed already what is wrong.
+var ErrPrinted = errors.New("the problem is printed above")
+
+// Printed is code without a message: the command has printed what is wrong.
+func Printed(code ExitCode) error { return &Error{code, ErrPrinted} }
+
 // PrintedIf is ExitProblem without a message if there is a problem, and nil otherwise.
 func PrintedIf(problem bool) error {
 	if problem {
@@ -199,11 +199,6 @@ func PrintedIf(problem bool) error {
 	}
 	return nil
 }
-
-var ErrPrinted = errors.New("the problem is printed above")
-
-// Printed is code without a message: the command has printed what is wrong.
-func Printed(code ExitCode) error { return &Error{code, ErrPrinted} }
 
 // CodeOf is the exit code of err.
 func CodeOf(err error) ExitCode {

@@ -28,10 +28,7 @@ import (
 
 // versions says once what version says.
 func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
-	var sites []*agent.Site
-	for _, other := range c.all {
-		sites = append(sites, other.Site)
-	}
+	sites := model.Map(c.all, func(other *cluster) *agent.Site { return other.Site })
 	if skew := agent.Skew(command.Version, sites); skew != "" && c == c.all[0] {
 		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.Helm("--reset-then-reuse-values")}}, nil
 	}
@@ -133,11 +130,9 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 		return []finding.Finding{{Reason: "WebhookMissing", Message: "a webhook configuration of Comity is missing, so no policy checks an export when it is stored",
 			Fix: c.Helm("--reset-then-reuse-values")}}, nil
 	}
-	for _, one := range hooks {
-		if len(one.CABundle) == 0 {
-			return []finding.Finding{{Object: one.object, Reason: "CABundleMissing", Message: "a webhook has no CA bundle, so the API server refuses exports; the CA injector of cert-manager sets it",
-				Fix: "kubectl --context " + c.Context + " get pods -A -l app.kubernetes.io/name=cainjector", Docs: finding.Docs("install.md#without-cert-manager")}}, nil
-		}
+	if one, is := model.Find(hooks, func(h hook) bool { return len(h.CABundle) == 0 }); is {
+		return []finding.Finding{{Object: one.object, Reason: "CABundleMissing", Message: "a webhook has no CA bundle, so the API server refuses exports; the CA injector of cert-manager sets it",
+			Fix: "kubectl --context " + c.Context + " get pods -A -l app.kubernetes.io/name=cainjector", Docs: finding.Docs("install.md#without-cert-manager")}}, nil
 	}
 	if c.Agent.Pod == nil {
 		return nil, c.Err

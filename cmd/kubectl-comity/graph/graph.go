@@ -243,10 +243,9 @@ var (
 		node: "  %s[%s]\n", badNode: "  %s[%s]:::bad\n",
 		edge: "  %s -->|%[3]s| %[2]s\n", badEdge: "  %s ==>|%[3]s| %[2]s\n",
 		quote: func(lines []string) string {
-			escaped := make([]string, len(lines))
-			for i, line := range lines {
-				escaped[i] = special.ReplaceAllStringFunc(line, func(s string) string { return fmt.Sprintf("#%d;", []rune(s)[0]) })
-			}
+			escaped := model.Map(lines, func(line string) string {
+				return special.ReplaceAllStringFunc(line, func(s string) string { return fmt.Sprintf("#%d;", []rune(s)[0]) })
+			})
 			return `"` + strings.Join(escaped, "<br/>") + `"`
 		},
 	}

@@ -197,10 +197,8 @@ func closed(ctx context.Context, target *command.Target, service corev1.Service,
 			if len(i.pods) == 0 || admits(chosen, i.pods) {
 				continue
 			}
-			for _, policy := range chosen {
-				names += ", " + policy.Namespace + "/" + policy.Name
-			}
-			return strings.TrimPrefix(names, ", "), fmt.Sprintf("such as %s, admit no address of cluster %s (%s, %s)", pod.Name, i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source), nil
+			all := model.Map(chosen, func(p networkingv1.NetworkPolicy) string { return p.Namespace + "/" + p.Name })
+			return strings.Join(all, ", "), fmt.Sprintf("such as %s, admit no address of cluster %s (%s, %s)", pod.Name, i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source), nil
 		}
 	}
 	return "", "", nil
@@ -216,10 +214,9 @@ type importer struct {
 
 // Scope has the peers that may import an export.
 func Scope(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer) (model.Scope, error) {
-	var members []model.Member
-	for _, peer := range peers {
-		members = append(members, model.Member{ID: model.ClusterID(peer.Name), Labels: peer.Labels})
-	}
+	members := model.Map(peers, func(peer v1alpha1.Peer) model.Member {
+		return model.Member{ID: model.ClusterID(peer.Name), Labels: peer.Labels}
+	})
 	return model.EffectiveScope(client.ObjectKeyFromObject(export), export, namespace, members)
 }
 

@@ -32,6 +32,7 @@ import (
 	"github.com/comity-mcs/comity/policies/engine/authoring"
 	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const checkLong = `Compile policies as the agent does, and compare their format with that of opa fmt.
@@ -103,11 +104,7 @@ func printFindings(env *command.Env, result Findings) {
 }
 
 func lines(found []Finding) string {
-	var texts []string
-	for _, finding := range found {
-		texts = append(texts, finding.String())
-	}
-	return strings.Join(slices.Compact(texts), "\n")
+	return strings.Join(slices.Compact(model.Map(found, Finding.String)), "\n")
 }
 
 // tools are what policies are checked with.
@@ -141,11 +138,7 @@ func newTools(options engine.Options) (t tools, err error) {
 // load has an engine use policies, and gives what an API server or the engine says is wrong with
 // them.
 func (t tools) load(e evaluator, policies []source.Policy) (found []Finding) {
-	var list []engine.Policy
-	for _, policy := range policies {
-		list = append(list, compiled(policy))
-	}
-	for i, result := range e.Load(list) {
+	for i, result := range e.Load(model.Map(policies, compiled)) {
 		found = append(append(found, t.validate(policies[i])...), located(policies[i], result.Err)...)
 	}
 	return found

@@ -84,17 +84,14 @@ type peers struct{ *Clusterset }
 
 // Members implements facts.Peers.
 func (p peers) Members() []model.Member {
-	var all []model.Member
-	for _, member := range p.Clusterset.Members {
-		all = append(all, model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Labels: member.Labels})
-	}
-	return all
+	return model.Map(p.Clusterset.Members, func(member Member) model.Member {
+		return model.Member{ID: model.ClusterID(member.ID), Synced: member.Namespaces != nil, Labels: member.Labels}
+	})
 }
 
 // Namespace implements facts.Peers.
 func (p peers) Namespace(name string) []model.MemberNamespace {
-	var all []model.MemberNamespace
-	for _, member := range p.Clusterset.Members {
+	return model.Map(p.Clusterset.Members, func(member Member) model.MemberNamespace {
 		ns := model.MemberNamespace{Cluster: model.ClusterID(member.ID), Presence: model.NamespaceUnknown}
 		if member.Namespaces != nil {
 			ns.Presence = model.NamespaceAbsent
@@ -102,7 +99,6 @@ func (p peers) Namespace(name string) []model.MemberNamespace {
 				ns.Presence, ns.Labels = model.NamespacePresent, identity
 			}
 		}
-		all = append(all, ns)
-	}
-	return all
+		return ns
+	})
 }

@@ -66,11 +66,8 @@ func newDetail(text string) *detail {
 
 // exitCode is 2 if something could not be evaluated, 1 if there is a problem, and 0 otherwise.
 func exitCode(incomplete, problem bool) error {
-	switch {
-	case incomplete:
+	if incomplete {
 		return command.Printed(command.ExitRefused)
-	case problem:
-		return command.Printed(command.ExitProblem)
 	}
 	return command.PrintedIf(problem)
 }

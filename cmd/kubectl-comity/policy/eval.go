@@ -66,11 +66,8 @@ type Violation struct {
 	Text string `json:"text"`
 }
 
-func violationsOf(given []decision.Violation) (all []Violation) {
-	for _, v := range given {
-		all = append(all, Violation{v, v.String()})
-	}
-	return all
+func violationsOf(given []decision.Violation) []Violation {
+	return model.Map(given, func(v decision.Violation) Violation { return Violation{v, v.String()} })
 }
 
 func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
@@ -125,9 +122,7 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 		slices.Sort(one.Failures)
 		one.Outcome, one.Problem = verdict.Outcome.String(), verdict.Problem
 		one.Violations, one.Warnings = violationsOf(verdict.Violations), violationsOf(verdict.Warnings)
-		for _, line := range explanation() {
-			one.Explanation = append(one.Explanation, t.file(line))
-		}
+		one.Explanation = model.Map(explanation(), t.file)
 		all = append(all, one)
 	}
 	for _, key := range t.manifests.keys() {
@@ -181,19 +176,11 @@ func (v Verdict) lines() (lines []string) {
 	default:
 		lines = append(lines, "not evaluated: "+v.Problem)
 	}
-	for _, one := range v.Violations {
-		lines = append(lines, one.Text)
-	}
-	for _, warning := range v.Warnings {
-		lines = append(lines, "warning: "+warning.Text)
-	}
-	for _, failure := range v.Failures {
-		lines = append(lines, "failed, and denies nothing: "+failure)
-	}
-	for _, line := range v.Explanation {
-		lines = append(lines, model.Bound(line, maxExplained))
-	}
-	return lines
+	return slices.Concat(lines,
+		model.Map(v.Violations, func(one Violation) string { return one.Text }),
+		model.Map(v.Warnings, func(warning Violation) string { return "warning: " + warning.Text }),
+		model.Map(v.Failures, func(failure string) string { return "failed, and denies nothing: " + failure }),
+		model.Map(v.Explanation, func(line string) string { return model.Bound(line, maxExplained) }))
 }
 
 func junitOf(verdicts []Verdict) suite {

@@ -35,9 +35,8 @@ func Read(ctx context.Context, sites []*agent.Site, namespace string, now time.T
 		parts[i] = newPart(site, now)
 		parts[i].read(ctx, namespace)
 	})
-	report, objects := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: causes(parts)}, []Objects{}
+	report := Report{Clusters: []Cluster{}, Services: []Service{}, Problems: causes(parts)}
 	for _, p := range parts {
-		objects = append(objects, p.objects)
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
 	}
@@ -48,7 +47,7 @@ func Read(ctx context.Context, sites []*agent.Site, namespace string, now time.T
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	report.Healthy = len(report.Problems) == 0
-	return report, objects
+	return report, model.Map(parts, func(p *part) Objects { return p.objects })
 }
 
 // Objects are what one cluster has.

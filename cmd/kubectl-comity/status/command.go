@@ -23,6 +23,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // interval is how often --watch and --wait refresh the status.
@@ -169,11 +170,8 @@ func (r Report) printServices(out io.Writer) {
 	}
 	table := command.NewTable(out, "\nNAMESPACE", "NAME", "KIND", "CLUSTER", "VALID", "READY", "CONFLICT", "ADMITTED", "AVAILABLE")
 	for _, s := range r.Services {
-		cells := []any{s.Namespace, s.Name, s.Kind, cmp.Or(s.Cluster, s.Context)}
-		for _, column := range columns {
-			cells = append(cells, cell(meta.FindStatusCondition(s.Conditions, column)))
-		}
-		table.Row(cells...)
+		states := model.Map(columns, func(column string) any { return cell(meta.FindStatusCondition(s.Conditions, column)) })
+		table.Row(append([]any{s.Namespace, s.Name, s.Kind, cmp.Or(s.Cluster, s.Context)}, states...)...)
 	}
 	table.Flush()
 }
@@ -250,10 +248,8 @@ func Agent(site *agent.Site) finding.Finding {
 	case site.Err == nil:
 		f.Severity, f.Reason, f.Since = finding.OK, string(Running), nil
 		f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
-		for _, c := range site.Agent.Pod.Status.Conditions {
-			if c.Type != corev1.PodReady {
-				continue
-			}
+		isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady }
+		if c, is := model.Find(site.Agent.Pod.Status.Conditions, isReady); is {
 			f.Since = timeOf(c.LastTransitionTime.Time)
 			if c.Status != corev1.ConditionTrue {
 				f.Severity, f.Reason, f.Message = finding.Warning, string(Degraded), "the leader is not ready: "+c.Message

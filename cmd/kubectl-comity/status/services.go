@@ -104,7 +104,7 @@ func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []me
 	p.services = append(p.services, Service{
 		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name, Conditions: conditions,
 	})
-	return slices.DeleteFunc(slices.Clone(conditions), func(c metav1.Condition) bool { return !bad(c) })
+	return model.Without(conditions, func(c metav1.Condition) bool { return !bad(c) })
 }
 
 // bad is true for a condition that says that something is wrong, not for one
@@ -174,11 +174,7 @@ func causes(parts []*part) []finding.Finding {
 	slices.SortStableFunc(found, func(a, b *finding.Finding) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Affects, a.Affects))
 	})
-	all := []finding.Finding{}
-	for _, problem := range found {
-		all = append(all, *problem)
-	}
-	return all
+	return append([]finding.Finding{}, model.Map(found, func(problem *finding.Finding) finding.Finding { return *problem })...)
 }
 
 // rank orders clusters before peers, and both before exports and imports, which have

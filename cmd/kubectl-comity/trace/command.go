@@ -137,9 +137,7 @@ func (s clusters) exporters() []model.ClusterID {
 		if c.export != nil {
 			exporting = append(exporting, c.ID())
 		}
-		for _, entry := range c.list().Entries {
-			exporting = append(exporting, entry.Cluster)
-		}
+		exporting = append(exporting, model.Map(c.list().Entries, func(e model.Entry) model.ClusterID { return e.Cluster })...)
 		for _, p := range c.peers.Items {
 			if id := model.ClusterID(p.Name); (hop{s, s.of(id), c}).report() != nil {
 				exporting = append(exporting, id)

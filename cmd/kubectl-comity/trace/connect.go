@@ -29,6 +29,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join/corefile"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const (
@@ -143,9 +144,7 @@ func (h hop) targets() (all []string) {
 func (h hop) answered(answer probe.Result) Step {
 	want := h.to.imported.Spec.IPs
 	if ready, _ := h.imported(); len(want) == 0 {
-		for _, e := range ready {
-			want = append(want, e.address)
-		}
+		want = model.Map(ready, func(e endpoint) string { return e.address })
 	}
 	message := h.name() + " is " + strings.Join(answer.Addresses, ", ")
 	switch {
@@ -160,7 +159,7 @@ func (h hop) answered(answer probe.Result) Step {
 // connected says to how many endpoints connections came about, and if not to all, who can
 // fix that.
 func (h hop) connected(ctx context.Context, results []probe.Result) Step {
-	failed := slices.DeleteFunc(slices.Clone(results), func(r probe.Result) bool { return r.Error == "" })
+	failed := model.Without(results, func(r probe.Result) bool { return r.Error == "" })
 	message := fmt.Sprintf("%d of %d endpoints accept a TCP connection", len(results)-len(failed), len(results))
 	if len(failed) == 0 {
 		return h.step(checkConnect, h.to, "", message)

@@ -99,11 +99,7 @@ func (c *cluster) whyUnread(kinds ...string) error {
 	case c.Target == nil:
 		return c.Err
 	}
-	var all []error
-	for _, kind := range kinds {
-		all = append(all, c.unread[kind])
-	}
-	return errors.Join(all...)
+	return errors.Join(model.Map(kinds, func(kind string) error { return c.unread[kind] })...)
 }
 
 // peer is the Peer of that id; nil if there is none.
