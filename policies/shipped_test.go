@@ -18,7 +18,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
@@ -26,15 +25,11 @@ import (
 // all are the policies of this repository.
 func all(t *testing.T) []source.Policy {
 	t.Helper()
-	baselines, err := shipped.Baselines()
+	found, err := source.Read(".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	optional, err := shipped.Optional()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(baselines, optional...)
+	return found
 }
 
 // loaded is an engine with these policies, as they are shipped.
@@ -191,7 +186,7 @@ func TestTheBaselineKeepsWhatIsPublished(t *testing.T) {
 		"an update of what is merely stored is refused":            {updated(export("", false, "b", "gone"), "b", "gone"), answer{"Denied", scope, nil}},
 		"an ExternalName is withdrawn although it is published":    {external(export(decision.Audit, true, "b")), answer{"Denied", name, nil}},
 	}
-	baselines, err := shipped.Baselines()
+	baselines, err := source.Read("../charts/comity/files/policies")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook"
@@ -46,7 +46,7 @@ func (m members) Namespace(string) []model.MemberNamespace { return m.namespaces
 // all the same: for policies that read neither the user nor the operation, webhook and
 // audit give the same verdict.
 func TestWebhookAndAuditAgree(t *testing.T) {
-	found, err := shipped.Baselines()
+	found, err := source.Read("../charts/comity/files/policies")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -62,7 +62,7 @@ deny contains {"msg": %q, "field": "spec", "remedy": "None."} if {
 // baselines are the policies that Comity ships.
 func baselines(t testing.TB) []engine.Policy {
 	t.Helper()
-	found, err := shipped.Baselines()
+	found, err := source.Read("../../charts/comity/files/policies")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 )
 
 // repository is the folder of the policies of this repository.
@@ -31,13 +31,13 @@ func build(paths ...string) (out, errOut string, err error) {
 }
 
 // TestBuildPrintsTheShippedManifest: what a user builds of a folder of this repository
-// is what config/policies/library has.
+// is what config/policies has, but for a label of those that are installed.
 func TestBuildPrintsTheShippedManifest(t *testing.T) {
-	optional, err := shipped.Optional()
+	found, err := source.Read(repository)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range optional {
+	for _, b := range found {
 		out, errOut, err := build(filepath.Join(repository, b.Name()))
 		if err != nil {
 			t.Errorf("%s: %v\n%s", b.Name(), err, errOut)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 )
 
 // inProcess has both sides of the pipe in this process.
@@ -43,7 +43,7 @@ func inProcess(t testing.TB, list ...engine.Policy) *Client {
 
 func baselines(t testing.TB) (list []engine.Policy) {
 	t.Helper()
-	found, err := shipped.Baselines()
+	found, err := source.Read("../../../charts/comity/files/policies")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/child"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -433,7 +433,7 @@ func TestOthersAreAnsweredWhileProcessesEnd(t *testing.T) {
 
 // BenchmarkEvaluate is that of package engine, in another process.
 func BenchmarkEvaluate(b *testing.B) {
-	found, err := shipped.Baselines()
+	found, err := source.Read("../../../charts/comity/files/policies")
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,7 +19,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/policies/shipped"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
@@ -36,7 +35,7 @@ type gatekeeper struct {
 // Gatekeeper evaluates the policies that Comity ships as Gatekeeper does: with one
 // compiler, and rego.New for each constraint of each request.
 func Gatekeeper() (facts.Evaluator, error) {
-	found, err := shipped.Baselines()
+	found, err := baselines()
 	if err != nil {
 		return nil, err
 	}

@@ -9,21 +9,29 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/child"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
+// baselines are the policies that Comity installs.
+func baselines() ([]source.Policy, error) {
+	_, here, _, _ := runtime.Caller(0)
+	return source.Read(filepath.Join(filepath.Dir(here), "../../../charts/comity/files/policies"))
+}
+
 // Baseline are the policies that Comity ships and enforces by default.
 func Baseline() ([]engine.Policy, error) {
-	found, err := shipped.Baselines()
+	found, err := baselines()
 	if err != nil {
 		return nil, err
 	}

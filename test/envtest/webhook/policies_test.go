@@ -15,7 +15,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/child"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 )
 
 // bench is where the policies sit: the baseline in the real engine, unless a
@@ -31,7 +31,7 @@ func newBench() *bench {
 	GinkgoHelper()
 	e := child.New(engine.Options{})
 	DeferCleanup(e.Close)
-	baselines, err := shipped.Baselines()
+	baselines, err := source.Read("../../../charts/comity/files/policies")
 	Expect(err).NotTo(HaveOccurred())
 	var list []engine.Policy
 	for _, baseline := range baselines {

@@ -10,7 +10,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 
 	"github.com/comity-mcs/comity/policies"
-	"github.com/comity-mcs/comity/policies/shipped"
+	"github.com/comity-mcs/comity/policies/source"
 )
 
 func TestOPAReadsTheCapabilities(t *testing.T) {
@@ -26,7 +26,7 @@ func TestOPAReadsTheCapabilities(t *testing.T) {
 		_, err := ast.CompileModulesWithOpt(modules, ast.CompileOpts{ParserOptions: ast.ParserOptions{Capabilities: allowed}})
 		return err
 	}
-	baselines, err := shipped.Baselines()
+	baselines, err := source.Read("../../../charts/comity/files/policies")
 	if err != nil {
 		t.Fatal(err)
 	}
