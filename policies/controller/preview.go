@@ -28,14 +28,11 @@ type Policies interface {
 // do to the stored exports. It runs one preview at a time, so that previews take at most one
 // CPU.
 type Checker struct {
-	policies Policies
-	source   preview.Source
-	running  sync.Mutex
-}
-
-// NewChecker gives a Checker that compares with the policies in use.
-func NewChecker(policies Policies, source preview.Source) *Checker {
-	return &Checker{policies: policies, source: source}
+	// Policies are those in use, with which it compares.
+	Policies Policies
+	// Source has the stored exports and imports.
+	Source  preview.Source
+	running sync.Mutex
 }
 
 // Check is what storing the policy would do, as warnings; none if nothing. They take at most
@@ -45,7 +42,7 @@ func NewChecker(policies Policies, source preview.Source) *Checker {
 // The error is that of a policy that does not compile, in lines of file:row:column and message
 // as in the condition Compiled.
 func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) (would []string, err error) {
-	change, err := c.policies.Change(ctx, engine.FromObject(policy, time.Now()))
+	change, err := c.Policies.Change(ctx, engine.FromObject(policy, time.Now()))
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +62,7 @@ func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) (wou
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, maxPreview)
 	defer cancel()
-	report, err := preview.Run(ctx, change, c.source)
+	report, err := preview.Run(ctx, change, c.Source)
 	if err != nil {
 		return none(err)
 	}

@@ -34,7 +34,7 @@ func (e exports) Exports(context.Context) (out []mcsv1beta1.ServiceExport, err e
 	return out, nil
 }
 
-func (e exports) Input(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+func (e exports) AuditInput(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
 	if e.reading != nil {
 		e.reading(ctx)
 	}
@@ -61,7 +61,7 @@ func previewer(t *testing.T, source exports) *Checker {
 		t.Fatal(err)
 	}
 	e.Load(nil)
-	return NewChecker(inProcess{e}, source)
+	return &Checker{Policies: inProcess{e}, Source: source}
 }
 
 // checked is what storing a policy that compiles would do.
@@ -87,7 +87,7 @@ func TestPreviewSaysWhatAPolicyWouldDo(t *testing.T) {
 	if diff := cmp.Diff(want, checked(t.Context(), t, p, denyingPolicy())); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
-	digest := func(c *Checker) string { return c.policies.(inProcess).Digest() }
+	digest := func(c *Checker) string { return c.Policies.(inProcess).Digest() }
 	if digest(p) != digest(previewer(t, exports{})) {
 		t.Error("the policy is in use")
 	}
@@ -149,7 +149,7 @@ func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewChecker(inProcess{empty}, exports{}).Check(t.Context(), denyingPolicy()); !errors.Is(err, engine.ErrNotLoaded) {
+	if _, err := (&Checker{Policies: inProcess{empty}, Source: exports{}}).Check(t.Context(), denyingPolicy()); !errors.Is(err, engine.ErrNotLoaded) {
 		t.Errorf("before policies are loaded: %v", err)
 	}
 }

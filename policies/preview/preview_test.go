@@ -39,7 +39,7 @@ func (s shelf) Exports(context.Context) (out []mcsv1beta1.ServiceExport, err err
 	return out, nil
 }
 
-func (s shelf) Input(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+func (s shelf) AuditInput(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
 	if s.before != nil {
 		if err := s.before(export.Name); err != nil {
 			return decision.Input{}, err

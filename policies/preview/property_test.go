@@ -75,7 +75,7 @@ func (w world) Exports(context.Context) (all []mcsv1beta1.ServiceExport, _ error
 	return all, nil
 }
 
-func (w world) Input(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+func (w world) AuditInput(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
 	return w.inputs[export.UID], nil
 }
 

@@ -69,6 +69,8 @@ type Reader struct {
 	PeerCache *PeerCache
 	// Published is what is known of an export in the exchange; when nil, nothing is there.
 	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
+	// ImportInputs lists the imports, for a preview of policies; when nil, there are none.
+	ImportInputs func(ctx context.Context) ([]decision.ImportInput, error)
 }
 
 // Input is everything that a policy may use for the request. An error names the
@@ -155,11 +157,7 @@ func inputScope(parsed model.Scope, err error) decision.Scope {
 	if err != nil {
 		return decision.Scope{Problem: err.Error()}
 	}
-	scope := decision.Scope{All: parsed.All()}
-	for _, id := range parsed.Clusters() {
-		scope.Clusters = append(scope.Clusters, string(id))
-	}
-	return scope
+	return decision.Scope{All: parsed.All(), Clusters: model.Map(parsed.Clusters(), func(id model.ClusterID) string { return string(id) })}
 }
 
 // get reads from Client and, if the object does not exist there, from Live, unless that is
@@ -173,32 +171,24 @@ func (r Reader) get(ctx context.Context, operation decision.Operation, key types
 	return client.IgnoreNotFound(err)
 }
 
-// Stored has the stored exports and imports and the facts about each, for a preview of
-// policies: what the policies would be given in an audit of it now.
-type Stored struct {
-	Reader Reader
-	// ImportInputs lists the imports; when nil, there are none.
-	ImportInputs func(ctx context.Context) ([]decision.ImportInput, error)
-}
-
-// Exports lists all ServiceExports. Nobody may change what they refer to.
-func (s Stored) Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error) {
+// Exports lists all stored ServiceExports. Nobody may change what they refer to.
+func (r Reader) Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error) {
 	var list mcsv1beta1.ServiceExportList
-	err := s.Reader.Client.List(ctx, &list, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy)
 	return list.Items, err
 }
 
-// Input is the input of an audit of one export.
-func (s Stored) Input(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
-	return s.Reader.Input(ctx, Request{Operation: decision.Audit, Export: export})
+// AuditInput is what the policies would be given in an audit of a stored export now.
+func (r Reader) AuditInput(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+	return r.Input(ctx, Request{Operation: decision.Audit, Export: export})
 }
 
 // Imports lists all imports, one for each source cluster.
-func (s Stored) Imports(ctx context.Context) ([]decision.ImportInput, error) {
-	if s.ImportInputs == nil {
+func (r Reader) Imports(ctx context.Context) ([]decision.ImportInput, error) {
+	if r.ImportInputs == nil {
 		return nil, nil
 	}
-	return s.ImportInputs(ctx)
+	return r.ImportInputs(ctx)
 }
 
 // Evaluator evaluates all policies together.

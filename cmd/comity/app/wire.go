@@ -204,14 +204,13 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 
 // setupWebhook serves admission requests.
 func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
-	stored := facts.Stored{Reader: reviewer.Reader}
 	if w.Import {
-		stored.ImportInputs = func(ctx context.Context) ([]decision.ImportInput, error) {
+		reviewer.Reader.ImportInputs = func(ctx context.Context) ([]decision.ImportInput, error) {
 			return controllers.StoredImports(ctx, w.self.cluster, w.GetClient(), w.peers)
 		}
 	}
 	webhook.Register(w.Manager, webhook.Options{
-		Reviewer: reviewer, Policies: policycontroller.NewChecker(policies, stored), ClientNames: w.WebhookClientNames, Stopping: w.stopping,
+		Reviewer: reviewer, Policies: &policycontroller.Checker{Policies: policies, Source: reviewer.Reader}, ClientNames: w.WebhookClientNames, Stopping: w.stopping,
 		Registerer: metrics.Registry,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},

@@ -50,7 +50,7 @@ func (r *replica) guard(ctx context.Context) (unguard func(context.Context)) {
 	reader := facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: "a", Peers: alone{}}
 	webhook.Register(mgr, webhook.Options{
 		Reviewer:   facts.Reviewer{Reader: reader, Evaluator: r.engine},
-		Policies:   controller.NewChecker(r.engine, facts.Stored{Reader: reader}),
+		Policies:   &controller.Checker{Policies: r.engine, Source: reader},
 		Registerer: prometheus.NewRegistry(),
 	})
 	running, cancel := context.WithCancel(context.Background())

@@ -314,7 +314,7 @@ var _ = Describe("ExportPolicies", func() {
 		create(ctx, policy("first", "no"))
 		Eventually(leader.answer).Within(timeout).Should(ConsistOf("first no"))
 		check := func(policy *v1alpha1.ExportPolicy) error {
-			_, err := controller.NewChecker(leader.engine, facts.Stored{Reader: facts.Reader{Client: direct}}).Check(ctx, policy)
+			_, err := (&controller.Checker{Policies: leader.engine, Source: facts.Reader{Client: direct}}).Check(ctx, policy)
 			return err
 		}
 		Expect(check(policy("second", "no"))).To(Succeed())

@@ -24,7 +24,6 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
-	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 var _ = Describe("The preview of an ExportPolicy", func() {
@@ -45,7 +44,7 @@ deny contains {"msg": "web stays here"} if {
 			Expect(k8s.Create(ctx, object)).To(Succeed())
 		}
 		Eventually(func(g Gomega) {
-			stored, err := facts.Stored{Reader: serving}.Exports(ctx)
+			stored, err := serving.Exports(ctx)
 			g.Expect(err).NotTo(HaveOccurred())
 			var names []string
 			for _, export := range stored {
@@ -58,7 +57,7 @@ deny contains {"msg": "web stays here"} if {
 	}
 	outcome := func(ctx SpecContext, namespace, name string) decision.Outcome {
 		GinkgoHelper()
-		in, err := facts.Stored{Reader: serving}.Input(ctx, storedExport(ctx, namespace, name))
+		in, err := serving.AuditInput(ctx, storedExport(ctx, namespace, name))
 		Expect(err).NotTo(HaveOccurred())
 		return judges.engine.Evaluate(ctx, in).Outcome
 	}

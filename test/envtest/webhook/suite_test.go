@@ -126,7 +126,7 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme, install envtest.WebhookInst
 	webhook.Register(mgr, webhook.Options{
 		Reviewer:    facts.Reviewer{Reader: reader, Evaluator: judges},
 		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), Self: self, Clock: clock.RealClock{}},
-		Policies:    controller.NewChecker(judges.engine, facts.Stored{Reader: reader}),
+		Policies:    &controller.Checker{Policies: judges.engine, Source: reader},
 		Registerer:  prometheus.NewRegistry(),
 		ClientNames: names,
 	})
