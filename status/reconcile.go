@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/lru"
@@ -42,10 +41,15 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if export.DeletionTimestamp != nil {
 		return ctrl.Result{}, nil
 	}
-	in, err := r.input(ctx, req, export)
+	service, err := r.service(ctx, req.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	in := compute.ExportInput{Export: export, Service: service, Verdict: r.Verdicts.Admit(ctx, export)}
+	if seen, ok := r.Observations.Observe(req.NamespacedName); ok {
+		in.Observation = &seen
+	}
+	in.Destinations, in.DestinationsKnown = r.Observations.Destinations(req.NamespacedName)
 	if age := r.Now().Sub(export.CreationTimestamp.Time); in.Observation == nil && len(export.Status.Conditions) == 0 && age < r.FirstStatus {
 		return ctrl.Result{RequeueAfter: r.FirstStatus - max(0, age)}, nil
 	}
@@ -61,20 +65,6 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	saved, err := r.save(ctx, export, kind, &mcsv1beta1.ServiceExportStatus{Conditions: wanted},
 		compute.ExportUrgent(old, wanted), compute.Transitions(kind, old, wanted))
 	return cmp.Or(saved, result), err
-}
-
-// input reads everything that the conditions of export depend on.
-func (r *exportReconciler) input(ctx context.Context, req ctrl.Request, export *mcsv1beta1.ServiceExport) (compute.ExportInput, error) {
-	service, err := r.service(ctx, req.NamespacedName)
-	if err != nil {
-		return compute.ExportInput{}, err
-	}
-	in := compute.ExportInput{Export: export, Service: service, Verdict: r.Verdicts.Admit(ctx, export)}
-	if seen, ok := r.Observations.Observe(req.NamespacedName); ok {
-		in.Observation = &seen
-	}
-	in.Destinations, in.DestinationsKnown = r.Observations.Destinations(req.NamespacedName)
-	return in, nil
 }
 
 // importReconciler writes the status of ServiceImports.
@@ -126,42 +116,27 @@ func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.Servi
 	if foreign {
 		return in, nil
 	}
-	var err error
-	if in.Derived, err = r.derived(ctx, imported); err != nil {
-		return in, err
+	if name := imported.Annotations[model.AnnotationDerivedName]; name != "" {
+		service, err := r.service(ctx, client.ObjectKey{Namespace: imported.Namespace, Name: name})
+		if err != nil {
+			return in, err
+		}
+		if service != nil && model.IsManaged(service) && service.DeletionTimestamp == nil && service.Labels[model.LabelServiceName] == imported.Name {
+			in.Derived = service
+		}
 	}
-	in.Slices, in.Endpoints, err = r.slices(ctx, imported)
-	return in, err
-}
-
-// derived is the derived Service of the import; nil if there is none, or one
-// that Comity did not make.
-func (r *importReconciler) derived(ctx context.Context, imported *mcsv1beta1.ServiceImport) (*corev1.Service, error) {
-	name := imported.Annotations[model.AnnotationDerivedName]
-	if name == "" {
-		return nil, nil
-	}
-	service, err := r.service(ctx, client.ObjectKey{Namespace: imported.Namespace, Name: name})
-	if service == nil || !model.IsManaged(service) || service.DeletionTimestamp != nil || service.Labels[model.LabelServiceName] != imported.Name {
-		return nil, err
-	}
-	return service, nil
-}
-
-// slices reports whether a derived EndpointSlice of the import exists, and whether
-// one of them has an endpoint.
-func (r *importReconciler) slices(ctx context.Context, imported *mcsv1beta1.ServiceImport) (exist, endpoints bool, err error) {
 	var found discoveryv1.EndpointSliceList
-	err = r.client.List(ctx, &found,
+	err := r.client.List(ctx, &found,
 		client.InNamespace(imported.Namespace),
 		client.MatchingFields{sliceIndex: imported.Name},
 		client.UnsafeDisableDeepCopy, // nothing of them is kept or changed
 	)
 	if err != nil {
-		return false, false, fmt.Errorf("list the derived EndpointSlices of ServiceImport %s/%s: %w", imported.Namespace, imported.Name, err)
+		return in, fmt.Errorf("list the derived EndpointSlices of ServiceImport %s: %w", key, err)
 	}
-	hasEndpoints := func(slice discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 }
-	return len(found.Items) > 0, slices.ContainsFunc(found.Items, hasEndpoints), nil
+	in.Slices = len(found.Items) > 0
+	in.Endpoints = slices.ContainsFunc(found.Items, func(slice discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 })
+	return in, nil
 }
 
 // reconcileForeign adds what Comity knows to the status of a ServiceImport that
