@@ -81,20 +81,12 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 		}
 	}
 	if seen != nil {
-		for _, source := range served(seen) {
-			ids.Insert(string(source.Cluster))
-		}
+		ids.Insert(model.Map(served(seen), func(s model.Source) string { return string(s.Cluster) })...)
 	}
 	if seen != nil && seen.Import != nil {
-		for _, constituent := range seen.Import.Constituents {
-			ids.Insert(string(constituent.Cluster))
-		}
+		ids.Insert(model.Map(seen.Import.Constituents, func(c model.Constituent) string { return string(c.Cluster) })...)
 	}
-	var entries []mcsv1beta1.ClusterStatus
-	for _, id := range sets.List(ids) {
-		entries = append(entries, mcsv1beta1.ClusterStatus{Cluster: id})
-	}
-	return entries
+	return model.Map(sets.List(ids), func(id string) mcsv1beta1.ClusterStatus { return mcsv1beta1.ClusterStatus{Cluster: id} })
 }
 
 func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {

@@ -98,11 +98,10 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if found.Import == nil || found.Freeze != nil { // what is missing decides
 		return nil
 	}
-	var ordered []model.Export // those of which the import consists, the deciding one first
-	for _, c := range found.Import.Constituents {
-		at := slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == c.Cluster })
-		ordered = append(ordered, exports[at])
-	}
+	// Those of which the import consists, the deciding one first.
+	ordered := model.Map(found.Import.Constituents, func(c model.Constituent) model.Export {
+		return exports[slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == c.Cluster })]
+	})
 	return warnings(own, ordered, found)
 }
 
