@@ -114,7 +114,7 @@ func (w wiring) setupReady(evaluation *policyEvaluation) {
 	w.ready.checks = []func() error{
 		func() error { return serving(nil) },
 		func() error {
-			if !evaluation.engine.Loaded() {
+			if evaluation.engine.Digest() == "" {
 				return errors.New("the policies are not loaded yet")
 			}
 			return nil

@@ -60,10 +60,8 @@ func (c *Client) Close() {
 	c.spare.close()
 }
 
-// Loaded reports whether policies, or an empty list of them, were loaded.
-func (c *Client) Loaded() bool { return c.Digest() != "" }
-
-// Digest names the policies in use, as the process that answers acknowledged them.
+// Digest names the policies in use, as the process that answers acknowledged them; empty until
+// policies, or an empty list of them, were loaded.
 func (c *Client) Digest() string { return c.current.Load().Digest }
 
 // HasImportPolicies is that of an engine.
