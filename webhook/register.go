@@ -4,6 +4,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -91,9 +92,7 @@ func Register(mgr ctrl.Manager, opts Options) {
 // Handlers are the webhooks by path, for a server without a manager. There are no
 // events without a Recorder, and Live is required for Services.
 func Handlers(opts Options) map[string]http.Handler {
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
+	opts.Clock = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{})
 	all, gate := webhooks{opts, newDuration(opts.Registerer), lru.New(maxLimiters)}, newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
 	served := map[string]http.Handler{}
 	for path, handle := range map[string]handler{

@@ -159,11 +159,7 @@ type reconciler struct {
 }
 
 // repeatIn has Reconcile repeated after a time, if it is not earlier anyway.
-func (r *reconciler) repeatIn(wait time.Duration) {
-	if wait > 0 && (r.again == 0 || wait < r.again) {
-		r.again = wait
-	}
-}
+func (r *reconciler) repeatIn(wait time.Duration) { r.again = model.Sooner(r.again, max(wait, 0)) }
 
 // Reconcile loads all policies, states which of them this replica enforces, reports what failed
 // in it and, on the leader, writes the result of each.

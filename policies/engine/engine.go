@@ -20,6 +20,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -93,9 +94,7 @@ func New(opts Options) (*Engine, error) {
 	if opts.Library == nil {
 		opts.Library = policies.Library()
 	}
-	if opts.Timeout == 0 {
-		opts.Timeout = DefaultTimeout
-	}
+	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if opts.Watch == nil {
 		opts.Watch = func(string, time.Duration) func() { return func() {} }
 	}

@@ -14,6 +14,7 @@
 package replicas
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -87,9 +88,7 @@ type Replicas struct {
 
 // New returns Replicas that state nothing.
 func New(o Options) *Replicas {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
+	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	return &Replicas{options: o}
 }
 

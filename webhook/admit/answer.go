@@ -11,6 +11,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
@@ -98,10 +99,7 @@ func Unavailable(message string) Answer {
 }
 
 func refusal(subject Subject, verdict decision.Verdict) string {
-	policies := map[string]bool{}
-	for _, v := range verdict.Violations {
-		policies[v.Policy] = true
-	}
+	policies := sets.New(model.Map(verdict.Violations, func(v decision.Violation) string { return v.Policy })...)
 	noun := "policies"
 	if len(policies) == 1 {
 		noun = "policy"

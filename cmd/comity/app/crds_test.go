@@ -28,7 +28,7 @@ const crdInterval = 2 * time.Second
 // serving is an API server that serves what is required, but for what without drops.
 func serving(without ...string) *fake.FakeDiscovery {
 	d := &fake.FakeDiscovery{Fake: &clienttesting.Fake{}}
-	for gv, names := range required() {
+	for gv, names := range required {
 		list := &metav1.APIResourceList{GroupVersion: gv}
 		for _, name := range names {
 			if !strings.Contains(strings.Join(without, " ")+" ", name+"."+gv+" ") {

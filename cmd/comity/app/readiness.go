@@ -103,14 +103,10 @@ func peersRead(peers knownPeers, clk clock.PassiveClock, within time.Duration) f
 		var err error
 		select {
 		case <-peers.Listed():
-			var missing []string
-			for _, member := range peers.Members() {
-				if !member.Synced {
-					missing = append(missing, string(member.ID))
-				}
-			}
+			missing := model.Without(peers.Members(), func(m model.Member) bool { return m.Synced })
 			if len(missing) > 0 {
-				err = fmt.Errorf("peers are not read yet: %s", strings.Join(missing, ", "))
+				ids := model.Map(missing, func(m model.Member) model.ClusterID { return m.ID })
+				err = fmt.Errorf("peers are not read yet: %s", model.Join(ids, ", "))
 			}
 		default:
 			err = errors.New("the Peers are not read yet")
@@ -123,14 +119,12 @@ func peersRead(peers knownPeers, clk clock.PassiveClock, within time.Duration) f
 	}
 }
 
-// required returns the resources that a ready agent needs. An outdated definition lacks
-// the status subresource.
-func required() map[string][]string {
-	return map[string][]string{
-		mcsv1beta1.GroupVersion.String():       {"serviceexports", "serviceexports/status", "serviceimports", "serviceimports/status"},
-		policyv1alpha1.GroupVersion.String():   {"exportpolicies", "exportpolicies/status"},
-		exchangev1alpha1.GroupVersion.String(): {"exportrecords", "importrecords", "namespacerecords", "memberrecords", "peers", "peers/status"},
-	}
+// required are the resources that a ready agent needs. An outdated definition lacks the status
+// subresource.
+var required = map[string][]string{
+	mcsv1beta1.GroupVersion.String():       {"serviceexports", "serviceexports/status", "serviceimports", "serviceimports/status"},
+	policyv1alpha1.GroupVersion.String():   {"exportpolicies", "exportpolicies/status"},
+	exchangev1alpha1.GroupVersion.String(): {"exportrecords", "importrecords", "namespacerecords", "memberrecords", "peers", "peers/status"},
 }
 
 // startsWithout reports whether an agent can start although err names what is not served:
@@ -181,14 +175,13 @@ func (w crdWatch) follow(ctx context.Context, starting bool) error {
 // missing.
 func missing(d discovery.DiscoveryInterface) error {
 	var absent []string
-	kinds := required()
 	// Sorted, so that one outage always gives the same message.
-	for _, gv := range slices.Sorted(maps.Keys(kinds)) {
+	for _, gv := range slices.Sorted(maps.Keys(required)) {
 		list, err := d.ServerResourcesForGroupVersion(gv)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the API server does not respond: %w", err)
 		}
-		for _, name := range kinds[gv] {
+		for _, name := range required[gv] {
 			served := list != nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
 			if !served {
 				absent = append(absent, name+"."+gv)
