@@ -118,7 +118,7 @@ func TestOnePreviewIsMadeAtATime(t *testing.T) {
 	if got := <-first; len(got) != 1 || !strings.HasPrefix(got[0], "[p] would withdraw 1 of 1 exports") {
 		t.Errorf("the first: %q", got)
 	}
-	p.source = exports{n: 1}
+	p.Source = exports{n: 1}
 	if got := checked(t.Context(), t, p, denyingPolicy()); len(got) != 1 || !strings.HasPrefix(got[0], "[p] would withdraw") {
 		t.Errorf("the third: %q", got)
 	}

@@ -93,7 +93,7 @@ func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica
 		Expect(<-ended).To(Succeed())
 	}
 	DeferCleanup(func() { r.stop() })
-	Eventually(r.engine.Loaded).Within(timeout).Should(BeTrue())
+	Eventually(r.engine.Digest).Within(timeout).ShouldNot(BeEmpty())
 	return r
 }
 
