@@ -195,10 +195,6 @@ func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
 		isSame := e.Absent == s.State || e.Absent.IsOut() && s.State.IsOut() // it is out since the first of the reasons
 		if !isSame || e.Since.After(i.Now) {                                 // the clock was wrong
 			e.Since = i.Now.UTC().Truncate(time.Second)
-			// It was not missing when an administrator confirmed others, whatever the clock said then.
-			if earliest := i.known(e.Cluster).ConfirmMissingBefore.Add(time.Second); s.State == model.SourceMissing && e.Since.Before(earliest) {
-				e.Since = earliest.UTC()
-			}
 		}
 		e.Absent = s.State
 		return e, s.State != model.SourceEnded || i.Now.Sub(e.Since) < turnover
