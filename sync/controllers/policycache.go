@@ -53,12 +53,12 @@ type PolicyCache struct {
 // before those are notified who evaluate again.
 func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
 
-// NamespaceChanged drops the answers on exports of a namespace, of which a peer says something else.
-func (c *PolicyCache) NamespaceChanged(name string) { c.ofNamespace(name).Add(1) }
-
-func (c *PolicyCache) ofNamespace(name string) *atomic.Uint64 {
-	changes, _ := c.namespaces.LoadOrStore(name, new(atomic.Uint64))
-	return changes.(*atomic.Uint64)
+// NamespaceChanged drops the answers on exports of a namespace, of which a peer says something
+// else. Nothing is kept of a namespace without an answer: peers can name any number of them.
+func (c *PolicyCache) NamespaceChanged(name string) {
+	if changes, has := c.namespaces.Load(name); has {
+		changes.(*atomic.Uint64).Add(1)
+	}
 }
 
 // Admit is the answer of the policies to an export as it is stored now. The key of
@@ -82,7 +82,8 @@ func (c *PolicyCache) Forget(key types.NamespacedName) {
 // known if it is not known what is published, or if an object cannot be read or does not
 // exist: its absence has no resourceVersion.
 func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport) verdictInputs {
-	peers, changes, policies := c.peers.Load(), c.ofNamespace(export.Namespace).Load(), c.Policies()
+	changes, _ := c.namespaces.LoadOrStore(export.Namespace, new(atomic.Uint64))
+	peers, ofNamespace, policies := c.peers.Load(), changes.(*atomic.Uint64).Load(), c.Policies()
 	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
 		return verdictInputs{}
 	}
@@ -95,7 +96,7 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return verdictInputs{}
 	}
-	return inputsOf(policies, published, peers, changes, decision.AsWritten(export),
+	return inputsOf(policies, published, peers, ofNamespace, decision.AsWritten(export),
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion)
 }
 

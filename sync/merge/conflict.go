@@ -68,8 +68,8 @@ type show func(*model.Import) string
 // reasons in KEP-1645. Of labels and annotations they show in what the imports differ.
 //
 // kube-proxy does not serve headless Services, so properties that configure it do not
-// conflict there, and resolve leaves them empty: if only the types differ, the conflict is TypeConflict. If only some
-// exports have an affinity, it is SessionAffinityConflict.
+// conflict there, and resolve leaves them empty: if only the types differ, the conflict is
+// TypeConflict. If only some exports have an affinity, it is SessionAffinityConflict.
 func properties(imports ...*model.Import) []property {
 	return []property{
 		{mcsv1beta1.ServiceExportReasonTypeConflict, "type", func(i *model.Import) string { return string(i.Type) }},

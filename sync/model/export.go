@@ -80,7 +80,8 @@ type Target struct {
 type Import struct {
 	Key types.NamespacedName
 	// ServiceProperties and Targets are those of the deciding export, but for Ports and
-	// IPFamilies, and what configures kube-proxy if the import is Headless. Of an import that is planned, Tiers are those in force.
+	// IPFamilies, and what configures kube-proxy if the import is Headless. Of an import
+	// that is planned, Tiers are those in force.
 	ServiceProperties
 	Targets []Target
 	// Constituents are the contributing exports, the deciding one first: oldest
