@@ -23,8 +23,8 @@ type Publication struct {
 const maxKept, allKept = 64, "*"
 
 // Ratchet denies what `existing: Keep` does not keep: violations that came with a change of the
-// Service, which no webhook refuses, or of the export where no webhook was asked. in is what the verdict is about, an audit. Verdict.Kept is then
-// for the record of the export:
+// Service, which no webhook refuses, or of the export where no webhook was asked. in is what the
+// verdict is about, an audit. Verdict.Kept is then for the record of the export:
 //
 //	both are as the record says   a violation of the record   it is
 //	yes                           any                         kept: policies or members changed
