@@ -49,19 +49,23 @@ func New(c client.Client, registry prometheus.Registerer) *Applier {
 func (a *Applier) Through(c client.Client) *Applier { return &Applier{client: c, writes: a.writes} }
 
 // Apply makes the writes in order and stops at the first that fails, unless the API
-// server refuses it and it has a plan.Action.Source: such a one costs only that
-// source. After it, only the actions with plan.Action.AfterAll are left out. Apply
-// returns the objects that were created or updated, in order and as the API server
-// stored them, also if there is an error. The error joins one *Error for each write
-// that failed, that at which Apply stopped first; or it wraps that of ctx.
+// server refuses it. One with a plan.Action.Source costs only that source: after it,
+// only the actions with plan.Action.AfterAll are left out. After an update without one,
+// such as that of a derived Service, slices that exist are still updated: clients go on
+// using what exists. Apply returns the objects that were created or updated, in order
+// and as the API server stored them, also if there is an error. The error joins one
+// *Error for each write that failed, that at which Apply stopped first; or it wraps that
+// of ctx.
 func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Object, error) {
 	var applied []plan.Object
 	var refused []error
+	updatesOnly := false
 	for _, action := range actions {
 		if err := ctx.Err(); err != nil {
 			return applied, fmt.Errorf("%s: %w", action, err)
 		}
-		if action.AfterAll && len(refused) > 0 {
+		isUpdate := action.Verb == plan.Update || action.Verb == plan.Annotate
+		if action.AfterAll && len(refused) > 0 || updatesOnly && !(isUpdate && action.Source != "") {
 			continue
 		}
 		object, err := a.one(ctx, action)
@@ -75,9 +79,10 @@ func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Obje
 		}
 		failed := &Error{Action: action, Class: classify(action.Verb, err), err: err}
 		a.writes.WithLabelValues(kind, string(action.Verb), string(failed.Class)).Inc()
-		if failed.Class != Refused || action.Source == "" {
+		if failed.Class != Refused || action.Source == "" && !isUpdate {
 			return applied, errors.Join(append([]error{failed}, refused...)...)
 		}
+		updatesOnly = updatesOnly || action.Source == ""
 		refused = append(refused, failed)
 	}
 	return applied, errors.Join(refused...)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
@@ -26,11 +28,25 @@ func of(source model.ClusterID, name string) plan.Action {
 	return plan.Action{Verb: plan.Create, Object: slice(name), Source: source}
 }
 
+func update(a plan.Action) plan.Action {
+	a.Verb, a.UID = plan.Update, "u"
+	return a
+}
+
+func remove(a plan.Action) plan.Action {
+	a.Verb, a.UID, a.ResourceVersion = plan.Delete, "u", "1"
+	return a
+}
+
 // FAULT 30: a write that the API server refuses costs the cluster that it came
 // from, and nothing else of the import.
 func TestFault30ARefusedSliceCostsOnlyItsCluster(t *testing.T) {
 	busy := apierrors.NewTooManyRequests("later", 1)
 	service, last := plan.Action{Verb: plan.Create, Object: service("derived-1")}, plan.Action{Verb: plan.Delete, Object: service("old"), UID: "u", ResourceVersion: "1", AfterAll: true}
+	imported := plan.Action{Object: &mcsv1beta1.ServiceImport{
+		TypeMeta:   metav1.TypeMeta{APIVersion: mcsv1beta1.GroupVersion.String(), Kind: "ServiceImport"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+	}}
 	for _, c := range []struct {
 		name    string
 		actions []plan.Action
@@ -62,6 +78,17 @@ func TestFault30ARefusedSliceCostsOnlyItsCluster(t *testing.T) {
 		{
 			name: "the derived Service is, on which everything depends", actions: []plan.Action{service, of("b", "b-1")},
 			answers: []error{refused("derived-1")}, sent: []string{"derived-1"}, class: Refused, problems: []model.ClusterID{""},
+		},
+		{
+			name:    "an update of the derived Service is, while its endpoints change",
+			actions: []plan.Action{update(service), of("b", "b-1"), update(of("b", "b-2")), update(of("c", "c-1")), update(imported), remove(of("c", "c-2")), last},
+			answers: []error{refused("derived-1"), refused("b-2")},
+			sent:    []string{"derived-1", "b-2", "c-1"}, applied: []string{"c-1"}, class: Refused, problems: []model.ClusterID{"", "b"},
+		},
+		{
+			name:    "an update of the ServiceImport is",
+			actions: []plan.Action{update(imported), remove(of("b", "b-1")), last},
+			answers: []error{refused("web")}, sent: []string{"web"}, class: Refused, problems: []model.ClusterID{""},
 		},
 		{
 			name: "another failure stops all that follows", actions: []plan.Action{of("b", "b-1"), of("c", "c-1"), of("d", "d-1")},

@@ -65,8 +65,8 @@ type ImportInput struct {
 // ImportPlan is what is outstanding for one import.
 type ImportPlan struct {
 	// Actions are to be made in this order; if one fails, the rest wait for the
-	// next plan, unless Action.Source says otherwise. None means that the import is
-	// as desired, unless there are problems.
+	// next plan, unless Action.Source says otherwise, or the API server refuses an update.
+	// None means that the import is as desired, unless there are problems.
 	Actions []Action
 	// DerivedName is the name of the derived Service. Empty if there is no derived
 	// Service or no name is free.
@@ -93,6 +93,8 @@ type ImportPlan struct {
 // else does not depend on it. There are two exceptions. A derived Service is deleted
 // only after all its slices, because those that stay would serve the next Service of
 // that name. Its selector is removed only after the slices of this cluster exist.
+// If the API server refuses an update of the derived Service or of the ServiceImport, slices
+// that exist are updated all the same, and nothing is added or deleted.
 func Import(in ImportInput) ImportPlan {
 	p := newImporter(in)
 	if in.Desired == nil {
