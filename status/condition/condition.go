@@ -219,7 +219,7 @@ var table = []row{
 	{kindExport, TypeAvailable, no, quiet, []string{ReasonNotPublished, ReasonNoDestinations}},
 	{kindExport, TypeAvailable, no, loud, problems},
 
-	{kindImport, TypeImportReady, yes, loud, []string{ReasonImportReady}},
+	{kindImport, TypeImportReady, yes, quiet, []string{ReasonImportReady}},
 	{kindImport, TypeImportReady, no, quiet, []string{model.ReasonPending}},
 	{kindImport, TypeImportReady, no, loud, problemsHere},
 

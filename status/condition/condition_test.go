@@ -94,7 +94,7 @@ func TestQuietStatesAreNeitherNewsNorWarnings(t *testing.T) {
 		{"an export on its way", kindExport, Ready(model.ReasonPending, "m"), true},
 		{"an export that is out", kindExport, Ready(ReasonExported, "m"), false},
 		{"a missing Service", kindExport, Valid(ReasonNoService, "m"), false},
-		{"an import that works", kindImport, ImportReady(ReasonImportReady, "m"), false},
+		{"an import that works", kindImport, ImportReady(ReasonImportReady, "m"), true},
 		{"somebody else's condition", kindExport, metav1.Condition{Type: "Other", Status: metav1.ConditionTrue, Reason: "Valid"}, false},
 	}
 	for _, c := range cases {

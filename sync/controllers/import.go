@@ -69,7 +69,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	b.importQueue = queue
 	return controller.
 		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself)).
+		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, mapped(b.exported)).
 		Watches(&corev1.Service{}, derived(b.importedObject)).
 		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).

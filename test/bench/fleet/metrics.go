@@ -87,7 +87,7 @@ const Quiet = 3 * time.Second
 func (m *Member) WaitIdle(ctx context.Context, controller string, reconciled int) error {
 	var calm time.Time
 	before := -1.0
-	return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		now, err := m.Metrics(ctx)
 		if err != nil {
 			if !m.agent.Running() {
