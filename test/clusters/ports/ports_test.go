@@ -27,6 +27,9 @@ func TestPortsDifferAndCanBeListenedOn(t *testing.T) {
 			t.Errorf("port %d was given twice", port)
 		}
 		seen[port] = true
+		if lock, err := reserve(port); lock != nil || err != nil {
+			t.Errorf("port %d can be given to another process: lock %v, error %v", port, lock, err)
+		}
 		if port < first || port > last {
 			t.Errorf("port %d is not from %d to %d", port, first, last)
 		}
