@@ -155,7 +155,7 @@ var _ = Describe("Available", func() {
 		for _, typ := range []string{"SourceMissing", "Frozen"} {
 			Expect(meta.FindStatusCondition(read(), typ)).To(BeNil())
 		}
-		expectEvents(ctx, key, "ServiceImport", "Ready", "Lost", "Missing", "Missing", "Connected") // SourceMissing, and Frozen
+		expectEvents(ctx, key, "ServiceImport", "Lost", "Missing", "Missing", "Connected") // SourceMissing, and Frozen
 	})
 })
 
