@@ -73,7 +73,7 @@ type Action struct {
 	// Source, of an action on a derived slice, is the cluster that the endpoints
 	// come from. If the API server refuses the action, those after it are made all
 	// the same, because none depends on it. It is empty for an action on which the
-	// later ones depend.
+	// later ones depend: all of them or, of an update, all but those that update a slice.
 	Source model.ClusterID
 	// AfterAll is true of an action that is made only if none before it was refused.
 	AfterAll bool

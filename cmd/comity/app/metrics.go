@@ -87,25 +87,18 @@ func (m objectMetrics) count(gauge gauge) error {
 	}
 	ofExports := gauge("comity_exports", "ServiceExports by condition. One with several conflicts counts once for each.", "condition", "status", "reason")
 	ofImports := gauge("comity_imports", "ServiceImports by condition.", "condition", "status", "reason")
-	type state struct{ typ, status, reason string }
-	counts := map[*prometheus.GaugeVec]map[state]int{ofExports: {}, ofImports: {}} // a gauge costs ten times as much
-	add := func(to *prometheus.GaugeVec, conditions []metav1.Condition) {
+	add := func(to *prometheus.GaugeVec, kind string, conditions []metav1.Condition) {
 		for _, c := range conditions {
-			counts[to][state{c.Type, string(c.Status), c.Reason}]++
+			for _, reason := range condition.Reasons(kind, c) {
+				to.WithLabelValues(c.Type, string(c.Status), reason).Inc()
+			}
 		}
 	}
 	for i := range exports.Items {
-		add(ofExports, exports.Items[i].Status.Conditions)
+		add(ofExports, mcsv1beta1.ServiceExportKindName, exports.Items[i].Status.Conditions)
 	}
 	for i := range imports.Items {
-		add(ofImports, imports.Items[i].Status.Conditions)
-	}
-	for to, kind := range map[*prometheus.GaugeVec]string{ofExports: mcsv1beta1.ServiceExportKindName, ofImports: mcsv1beta1.ServiceImportKindName} {
-		for s, n := range counts[to] {
-			for _, reason := range condition.Reasons(kind, metav1.Condition{Type: s.typ, Status: metav1.ConditionStatus(s.status), Reason: s.reason}) {
-				to.WithLabelValues(s.typ, s.status, reason).Add(float64(n))
-			}
-		}
+		add(ofImports, mcsv1beta1.ServiceImportKindName, imports.Items[i].Status.Conditions)
 	}
 	ofPolicies := gauge("comity_policy_condition", "1 for each condition of an ExportPolicy.", "policy", "condition", "status", "reason")
 	violations := gauge("comity_policy_violations", "Exports, or imports, that violate the policy.", "policy")
