@@ -41,49 +41,34 @@ func (v *Verdict) Ratchet(in Input) {
 		what = append(what, in.Service.Spec)
 	}
 	text, _ := json.Marshal(what) // strings, numbers and maps of strings
-	is := kept{exported: digest(string(text))}
-	exported, violations, known := strings.Cut(in.Kept, ":") // as String wrote it
-	was := kept{exported, strings.Split(violations, ",")}
+	exported := digest(string(text))
+	was, list, known := strings.Cut(in.Kept, ":") // digests of what was exported, and of the violations that were kept
+	before := strings.Split(list, ",")
+	var kept []string
 	var added, warnings []Violation
 	for _, w := range v.Warnings {
-		if w.Softening != ByExisting {
-			warnings = append(warnings, w)
-			continue
-		}
-		id := digest(w.Policy, w.Field, w.Message)
-		if is.violations = append(is.violations, id); known && was.exported != is.exported && !was.has(id) {
-			w.Softening = NotSoftened
-			added = append(added, w)
-			continue
+		if w.Softening == ByExisting {
+			id := digest(w.Policy, w.Field, w.Message)
+			kept = append(kept, id)
+			if known && was != exported && !slices.Contains(before, id) && !slices.Contains(before, allKept) {
+				w.Softening = NotSoftened
+				added = append(added, w)
+				continue
+			}
 		}
 		warnings = append(warnings, w)
 	}
 	if len(added) == 0 {
-		v.Kept = is.String()
+		slices.Sort(kept)
+		if len(kept) > maxKept {
+			kept = []string{allKept}
+		}
+		v.Kept = exported + ":" + strings.Join(slices.Compact(kept), ",")
 		return
 	}
 	v.Warnings, v.Violations = warnings, append(v.Violations, added...)
 	slices.SortStableFunc(v.Violations, func(a, b Violation) int { return strings.Compare(a.Policy, b.Policy) })
 	v.Outcome, v.Excluded = Denied, nil
-}
-
-// kept is what a record says about its violations: the digest of what is exported, and those of
-// the violations that `existing: Keep` kept.
-type kept struct {
-	exported   string
-	violations []string
-}
-
-func (k kept) String() string {
-	slices.Sort(k.violations)
-	if len(k.violations) > maxKept {
-		k.violations = []string{allKept}
-	}
-	return k.exported + ":" + strings.Join(slices.Compact(k.violations), ",")
-}
-
-func (k kept) has(violation string) bool {
-	return slices.Contains(k.violations, violation) || slices.Contains(k.violations, allKept)
 }
 
 func digest(parts ...string) string {
