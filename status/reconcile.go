@@ -61,9 +61,8 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if compute.SameConditions(old, wanted) {
 		return result, nil
 	}
-	const kind = mcsv1beta1.ServiceExportKindName
-	saved, err := r.save(ctx, export, kind, &mcsv1beta1.ServiceExportStatus{Conditions: wanted},
-		compute.ExportUrgent(old, wanted), compute.Transitions(kind, old, wanted))
+	saved, err := r.save(ctx, export, &mcsv1beta1.ServiceExportStatus{Conditions: wanted},
+		compute.ExportUrgent(old, wanted), compute.Transitions(r.kind, old, wanted))
 	return cmp.Or(saved, result), err
 }
 
@@ -100,9 +99,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	if compute.SameImport(old, wanted) {
 		return ctrl.Result{}, nil
 	}
-	const kind = mcsv1beta1.ServiceImportKindName
-	return r.save(ctx, imported, kind, &wanted,
-		compute.ImportUrgent(old, wanted), compute.Transitions(kind, old.Conditions, wanted.Conditions))
+	return r.save(ctx, imported, &wanted, compute.ImportUrgent(old, wanted), compute.Transitions(r.kind, old.Conditions, wanted.Conditions))
 }
 
 // input reads everything that the status of imported depends on. Of a foreign one
@@ -168,8 +165,7 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	r.limiter.wrote(imported.UID, false, now)
 	if written {
 		r.foreign.Add(imported.UID, wanted)
-		r.recordEvents(ctx, imported, mcsv1beta1.ServiceImportKindName,
-			compute.Transitions(mcsv1beta1.ServiceImportKindName, imported.Status.Conditions, given.Conditions))
+		r.recordEvents(ctx, imported, compute.Transitions(r.kind, imported.Status.Conditions, given.Conditions))
 	}
 	return ctrl.Result{}, nil
 }
@@ -181,7 +177,7 @@ func (r *importReconciler) applyUnowned(
 	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
 ) (mcsv1beta1.ServiceImportStatus, bool, error) {
 	for range 2 {
-		written, err := write(ctx, r.client, imported, mcsv1beta1.ServiceImportKindName, &status)
+		written, err := r.write(ctx, imported, &status)
 		fields := owned(err)
 		if len(fields) == 0 {
 			return status, written, err

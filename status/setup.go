@@ -104,8 +104,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	shared := reconciler{client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, limiter: newRateLimiter(o.Interval, burst)}
-	observed := make(chan struct{})
+	exports := reconciler{kind: mcsv1beta1.ServiceExportKindName, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, limiter: newRateLimiter(o.Interval, burst)}
+	imports, observed := exports, make(chan struct{})
+	imports.kind = mcsv1beta1.ServiceImportKindName
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			defer close(observed)
@@ -116,8 +117,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			}
 			return nil
 		})),
-		(&exportReconciler{shared}).setup(mgr, observed),
-		(&importReconciler{shared, lru.New(maxForeign)}).setup(mgr, observed),
+		(&exportReconciler{exports}).setup(mgr, observed),
+		(&importReconciler{imports, lru.New(maxForeign)}).setup(mgr, observed),
 	)
 }
 

@@ -29,6 +29,7 @@ import (
 // reconciler is what those of ServiceExports and of ServiceImports share.
 type reconciler struct {
 	Options
+	kind     string
 	client   client.Client
 	recorder events.EventRecorder
 	limiter  *rateLimiter
@@ -47,15 +48,15 @@ func (r reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.
 
 // save writes the status that is wanted of an object, a pointer, once its limit allows it, and
 // then records the conditions that moved.
-func (r reconciler) save(ctx context.Context, object client.Object, kind string, wanted any, urgent bool, moved []metav1.Condition) (ctrl.Result, error) {
+func (r reconciler) save(ctx context.Context, object client.Object, wanted any, urgent bool, moved []metav1.Condition) (ctrl.Result, error) {
 	now := r.Now()
 	if wait := r.limiter.delay(object.GetUID(), urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	written, err := write(ctx, r.client, object, kind, wanted, client.ForceOwnership)
+	written, err := r.write(ctx, object, wanted, client.ForceOwnership)
 	if written {
 		r.limiter.wrote(object.GetUID(), urgent, now)
-		r.recordEvents(ctx, object, kind, moved)
+		r.recordEvents(ctx, object, moved)
 	}
 	return ctrl.Result{}, err
 }
@@ -68,10 +69,10 @@ func (r reconciler) save(ctx context.Context, object client.Object, kind string,
 // no error: its watch event brings it back to the queue. Nor is it one that nothing
 // is written while the namespace of Comity is being deleted. A field of another owner
 // is an error, unless options force the apply.
-func write(ctx context.Context, c client.Client, object client.Object, kind string, status any, options ...client.SubResourceApplyOption) (bool, error) {
-	u := model.StatusOf(object, mcsv1beta1.SchemeGroupVersion.WithKind(kind), status)
+func (r reconciler) write(ctx context.Context, object client.Object, status any, options ...client.SubResourceApplyOption) (bool, error) {
+	u := model.StatusOf(object, mcsv1beta1.SchemeGroupVersion.WithKind(r.kind), status)
 	options = append(options, client.FieldOwner(model.FieldOwner))
-	err := c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
+	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && len(owned(err)) == 0:
 		ctrl.LoggerFrom(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
@@ -79,7 +80,7 @@ func write(ctx context.Context, c client.Client, object client.Object, kind stri
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("apply the status of %s %s: %w", kind, client.ObjectKeyFromObject(object), err)
+		return false, fmt.Errorf("apply the status of %s %s: %w", r.kind, client.ObjectKeyFromObject(object), err)
 	}
 	return true, nil
 }
@@ -103,12 +104,12 @@ func owned(err error) []string {
 // maxEventReason is the API's limit on the reason of an event, in characters.
 const maxEventReason = 128
 
-// recordEvents records one event per transition of an object of that kind. Reason
+// recordEvents records one event per transition of an object. Reason
 // and message are the condition's; the events API also wants an action, its type.
-func (r reconciler) recordEvents(ctx context.Context, object client.Object, kind string, moved []metav1.Condition) {
+func (r reconciler) recordEvents(ctx context.Context, object client.Object, moved []metav1.Condition) {
 	for _, c := range moved {
 		ctrl.LoggerFrom(ctx).Info("condition changed", "condition", c.Type, "status", c.Status, logReason, c.Reason)
-		r.recorder.Eventf(object, nil, eventType(kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
+		r.recorder.Eventf(object, nil, eventType(r.kind, c), eventReason(c.Reason), c.Type, "%s", c.Message)
 	}
 }
 

@@ -46,7 +46,7 @@ func someExport() *mcsv1beta1.ServiceExport {
 func TestAStatusIsAppliedToTheVersionItWasComputedFrom(t *testing.T) {
 	var sent map[string]any
 	wanted := mcsv1beta1.ServiceExportStatus{Conditions: []metav1.Condition{condition.Valid(condition.ReasonValid, "m")}}
-	written, err := write(t.Context(), answering(nil, &sent), someExport(), "ServiceExport", &wanted)
+	written, err := reconciler{kind: "ServiceExport", client: answering(nil, &sent)}.write(t.Context(), someExport(), &wanted)
 	if err != nil || !written {
 		t.Fatalf("got %t, %v", written, err)
 	}
@@ -79,7 +79,7 @@ func TestAnObjectThatMovedOnIsNoError(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			var sent map[string]any
-			written, err := write(t.Context(), answering(c.answer, &sent), someExport(), "ServiceExport", &mcsv1beta1.ServiceExportStatus{})
+			written, err := reconciler{kind: "ServiceExport", client: answering(c.answer, &sent)}.write(t.Context(), someExport(), &mcsv1beta1.ServiceExportStatus{})
 			if written || !errors.Is(err, c.want) {
 				t.Errorf("got %t, %v; want an error: %v, and nothing written", written, err, c.want)
 			}
