@@ -67,8 +67,8 @@ func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, er
 func agree(ctx context.Context, c client.Reader, property, flag, given string) (string, error) {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(clusterProperty)
-	errGet := c.Get(ctx, types.NamespacedName{Name: property}, object)
-	if meta.IsNoMatchError(errGet) || apierrors.IsNotFound(errGet) {
+	errGet := client.IgnoreNotFound(c.Get(ctx, types.NamespacedName{Name: property}, object))
+	if meta.IsNoMatchError(errGet) {
 		errGet = nil
 	}
 	stored, _, errValue := unstructured.NestedString(object.Object, "spec", "value")

@@ -6,7 +6,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/status/condition"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // objectMetrics counts, when it is read, what the status of objects says, and what the
@@ -75,15 +75,8 @@ func (m objectMetrics) Collect(out chan<- prometheus.Metric) {
 func (m objectMetrics) count(gauge gauge) error {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
-	var exports mcsv1beta1.ServiceExportList
-	var imports mcsv1beta1.ServiceImportList
-	var policies policyv1alpha1.ExportPolicyList
-	var peers exchangev1alpha1.PeerList
-	var errs []error
-	for _, list := range []client.ObjectList{&exports, &imports, &policies, &peers} {
-		if err := m.reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			errs = append(errs, fmt.Errorf("list into %T: %w", list, err))
-		}
+	each := func(list client.ObjectList, do func(client.Object)) error {
+		return notify.EachListed(ctx, m.reader, list, do)
 	}
 	ofExports := gauge("comity_exports", "ServiceExports by condition. One with several conflicts counts once for each.", "condition", "status", "reason")
 	ofImports := gauge("comity_imports", "ServiceImports by condition.", "condition", "status", "reason")
@@ -94,32 +87,32 @@ func (m objectMetrics) count(gauge gauge) error {
 			}
 		}
 	}
-	for i := range exports.Items {
-		add(ofExports, mcsv1beta1.ServiceExportKindName, exports.Items[i].Status.Conditions)
-	}
-	for i := range imports.Items {
-		add(ofImports, mcsv1beta1.ServiceImportKindName, imports.Items[i].Status.Conditions)
-	}
 	ofPolicies := gauge("comity_policy_condition", "1 for each condition of an ExportPolicy.", "policy", "condition", "status", "reason")
 	violations := gauge("comity_policy_violations", "Exports, or imports, that violate the policy.", "policy")
-	for i := range policies.Items {
-		p := &policies.Items[i]
-		for _, c := range p.Status.Conditions {
-			ofPolicies.WithLabelValues(p.Name, c.Type, string(c.Status), c.Reason).Set(1)
-		}
-		if p.Status.Violations != nil {
-			violations.WithLabelValues(p.Name).Set(float64(p.Status.Violations.Total))
-		}
-	}
 	token := gauge("comity_peer_token_expiration_timestamp_seconds", "When the token expires by which the peer is read.", "peer")
 	records := gauge("comity_peer_exports", "Exports of the peer to this cluster: Read, or Refused (not valid, or not accepted here).", "peer", "state")
-	for i := range peers.Items {
-		p := &peers.Items[i]
-		if at := p.Status.TokenExpires; at != nil {
-			token.WithLabelValues(p.Name).Set(float64(at.Unix()))
-		}
-		records.WithLabelValues(p.Name, "Read").Set(float64(p.Status.Exports.Read))
-		records.WithLabelValues(p.Name, "Refused").Set(float64(p.Status.Exports.Refused))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		each(&mcsv1beta1.ServiceExportList{}, func(o client.Object) {
+			add(ofExports, mcsv1beta1.ServiceExportKindName, o.(*mcsv1beta1.ServiceExport).Status.Conditions)
+		}),
+		each(&mcsv1beta1.ServiceImportList{}, func(o client.Object) {
+			add(ofImports, mcsv1beta1.ServiceImportKindName, o.(*mcsv1beta1.ServiceImport).Status.Conditions)
+		}),
+		each(&policyv1alpha1.ExportPolicyList{}, func(o client.Object) {
+			p := o.(*policyv1alpha1.ExportPolicy)
+			for _, c := range p.Status.Conditions {
+				ofPolicies.WithLabelValues(p.Name, c.Type, string(c.Status), c.Reason).Set(1)
+			}
+			if p.Status.Violations != nil {
+				violations.WithLabelValues(p.Name).Set(float64(p.Status.Violations.Total))
+			}
+		}),
+		each(&exchangev1alpha1.PeerList{}, func(o client.Object) {
+			p := o.(*exchangev1alpha1.Peer)
+			if at := p.Status.TokenExpires; at != nil {
+				token.WithLabelValues(p.Name).Set(float64(at.Unix()))
+			}
+			records.WithLabelValues(p.Name, "Read").Set(float64(p.Status.Exports.Read))
+			records.WithLabelValues(p.Name, "Refused").Set(float64(p.Status.Exports.Refused))
+		}))
 }

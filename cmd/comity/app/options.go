@@ -209,17 +209,15 @@ const minHeartbeats = 2
 // validateValues checks address ranges, numbers, times and the flags that select a mode.
 func (o *Options) validateValues() error {
 	_, _, err := o.ranges()
+	err = cmp.Or(err,
+		validateMode("--selectors", o.Selectors, selectorsMaintain, selectorsDrop),
+		validateMode("--takeover", o.Takeover, takeoverSveltos, takeoverNone),
+		validateMode("--log-format", o.LogFormat, logJSON, logText))
 	switch {
 	case err != nil:
 		return err
 	case o.Workers < 1:
 		return fmt.Errorf("--workers: %d given, expected at least 1", o.Workers)
-	case o.Selectors != selectorsMaintain && o.Selectors != selectorsDrop:
-		return fmt.Errorf("--selectors: %q given, expected %s or %s", o.Selectors, selectorsMaintain, selectorsDrop)
-	case o.Takeover != takeoverSveltos && o.Takeover != takeoverNone:
-		return fmt.Errorf("--takeover: %q given, expected %s or %s", o.Takeover, takeoverSveltos, takeoverNone)
-	case o.LogFormat != logJSON && o.LogFormat != logText:
-		return fmt.Errorf("--log-format: %q given, expected %s or %s", o.LogFormat, logJSON, logText)
 	case o.Takeover == takeoverSveltos && !o.Import:
 		return fmt.Errorf("--takeover: %s given with --import=false; expected %s, or --import", takeoverSveltos, takeoverNone)
 	case o.HeartbeatInterval < time.Second:
@@ -231,6 +229,13 @@ func (o *Options) validateValues() error {
 		return errors.New("--webhook-client-names: given without --webhook-client-ca-file; expected both")
 	}
 	return nil
+}
+
+func validateMode(flag, given string, modes ...string) error {
+	if slices.Contains(modes, given) {
+		return nil
+	}
+	return fmt.Errorf("%s: %q given, expected %s", flag, given, strings.Join(modes, " or "))
 }
 
 // ranges are the address ranges of Pods and Services.
