@@ -41,29 +41,29 @@ func TestCompute(t *testing.T) {
 	kubernetes := corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::1", "10.0.0.1"}}}
 	cases := []struct {
 		name string
-		opts Options
+		opts model.LocalCluster
 		in   facts
 		want model.LocalCluster
 	}{
-		{"nothing is known of an empty cluster", Options{}, facts{}, model.LocalCluster{}},
+		{"nothing is known of an empty cluster", model.LocalCluster{}, facts{}, model.LocalCluster{}},
 		{
 			"the kubernetes ServiceCIDR gives the order of families, all of them the ranges",
-			Options{},
+			model.LocalCluster{},
 			facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "10.9.0.0/24"), cidr("kubernetes", "10.1.0.0/16", "fd01::/108")}, service: kubernetes},
 			model.LocalCluster{Families: []corev1.IPFamily{four, six}, ServiceCIDRs: prefixes("10.1.0.0/16", "10.9.0.0/24", "fd01::/108")},
 		},
 		{
 			"an extra ServiceCIDR gives no family",
-			Options{}, facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "fd01::/108"), cidr("kubernetes", "10.1.0.0/16")}},
+			model.LocalCluster{}, facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "fd01::/108"), cidr("kubernetes", "10.1.0.0/16")}},
 			model.LocalCluster{Families: []corev1.IPFamily{four}, ServiceCIDRs: prefixes("10.1.0.0/16", "fd01::/108")},
 		},
 		{
 			"without ServiceCIDRs the kubernetes Service tells the families, and no range",
-			Options{}, facts{service: kubernetes}, model.LocalCluster{Families: []corev1.IPFamily{six, four}},
+			model.LocalCluster{}, facts{service: kubernetes}, model.LocalCluster{Families: []corev1.IPFamily{six, four}},
 		},
 		{
 			"flags win",
-			Options{PodCIDRs: prefixes("10.128.0.0/9"), ServiceCIDRs: prefixes("10.2.0.0/16", "fd02::/108")},
+			model.LocalCluster{PodCIDRs: prefixes("10.128.0.0/9"), ServiceCIDRs: prefixes("10.2.0.0/16", "fd02::/108")},
 			facts{nodes: []corev1.Node{node("z", "10.244.0.0/24")}, cidrs: []networkingv1.ServiceCIDR{cidr("kubernetes", "fd01::/108")}, service: kubernetes},
 			model.LocalCluster{
 				Families: []corev1.IPFamily{four, six}, Zones: []string{"z"},
@@ -72,14 +72,14 @@ func TestCompute(t *testing.T) {
 		},
 		{
 			"zones are sorted, each once, and neighboring pod ranges are one",
-			Options{},
+			model.LocalCluster{},
 			facts{nodes: []corev1.Node{node("b", "10.244.1.0/24", "fd00:1::/64"), node("a", "10.244.0.0/24"), node("b", "10.244.2.0/24"), node(""),
 				{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.245.0.0/24"}}}}},
 			model.LocalCluster{Zones: []string{"a", "b"}, PodCIDRs: prefixes("10.244.0.0/23", "10.244.2.0/24", "10.245.0.0/24", "fd00:1::/64")},
 		},
 		{
 			"what is no prefix is left out",
-			Options{}, facts{nodes: []corev1.Node{node("", "garbage", "10.244.0.9/24")}}, model.LocalCluster{PodCIDRs: prefixes("10.244.0.0/24")},
+			model.LocalCluster{}, facts{nodes: []corev1.Node{node("", "garbage", "10.244.0.9/24")}}, model.LocalCluster{PodCIDRs: prefixes("10.244.0.0/24")},
 		},
 	}
 	for _, c := range cases {
@@ -128,7 +128,7 @@ func TestManyNodesAreFewRanges(t *testing.T) {
 	for i := range 4096 {
 		nodes = append(nodes, node("", fmt.Sprintf("10.%d.%d.0/24", 64+i/256, i%256)))
 	}
-	if got := compute(Options{}, facts{nodes: nodes}).PodCIDRs; len(got) != 1 || got[0] != netip.MustParsePrefix("10.64.0.0/12") {
+	if got := compute(model.LocalCluster{}, facts{nodes: nodes}).PodCIDRs; len(got) != 1 || got[0] != netip.MustParsePrefix("10.64.0.0/12") {
 		t.Errorf("4,096 neighboring ranges: %v", got)
 	}
 }
@@ -147,7 +147,7 @@ func TestTrimNodeKeepsWhatComputeReads(t *testing.T) {
 		t.Errorf("trimmed to %v", got)
 	}
 	equal := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(compute(Options{}, facts{nodes: []corev1.Node{full}}), compute(Options{}, facts{nodes: []corev1.Node{*got}}), equal); diff != "" {
+	if diff := cmp.Diff(compute(model.LocalCluster{}, facts{nodes: []corev1.Node{full}}), compute(model.LocalCluster{}, facts{nodes: []corev1.Node{*got}}), equal); diff != "" {
 		t.Errorf("(-full +trimmed):\n%s", diff)
 	}
 }

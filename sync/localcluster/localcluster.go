@@ -37,15 +37,6 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// Options configure a Watcher; each of them may be left out.
-type Options struct {
-	// PodCIDRs and ServiceCIDRs are this cluster's address ranges, if the
-	// administrator sets them: not every network plugin gives Pods addresses of
-	// their Node's range, and old clusters have no ServiceCIDR. The order of
-	// ServiceCIDRs is that of the families.
-	PodCIDRs, ServiceCIDRs []netip.Prefix
-}
-
 // patience is how long imports wait for what is known of this cluster.
 const patience = 30 * time.Second
 
@@ -57,7 +48,7 @@ var defaultService = types.NamespacedName{Namespace: metav1.NamespaceDefault, Na
 
 // Watcher watches the properties of this cluster. All methods may be called from any goroutine.
 type Watcher struct {
-	opts    Options
+	given   model.LocalCluster
 	cache   cache.Cache
 	mapper  meta.RESTMapper
 	known   chan struct{}
@@ -68,10 +59,14 @@ type Watcher struct {
 
 // SetupWithManager adds a Watcher to mgr, on every replica. The agent needs get,
 // list and watch on nodes, services and servicecidrs.networking.k8s.io.
-func SetupWithManager(mgr ctrl.Manager, opts Options) (*Watcher, error) {
+//
+// Of given, PodCIDRs and ServiceCIDRs are this cluster's address ranges, if the
+// administrator sets them: not every network plugin gives Pods addresses of their Node's
+// range, and old clusters have no ServiceCIDR. The order of ServiceCIDRs is that of the families.
+func SetupWithManager(mgr ctrl.Manager, given model.LocalCluster) (*Watcher, error) {
 	known := make(chan struct{})
 	h := &Watcher{
-		opts: opts, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
+		given: given, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
 		known: known, ready: sync.OnceFunc(func() { close(known) }),
 	}
 	return h, mgr.Add(h)
@@ -108,7 +103,7 @@ func (h *Watcher) Start(ctx context.Context) error {
 	defer late.Stop()
 	kinds := []client.Object{&corev1.Node{}}
 	hasCIDRs := false
-	if len(h.opts.ServiceCIDRs) == 0 {
+	if len(h.given.ServiceCIDRs) == 0 {
 		kinds = append(kinds, &corev1.Service{})
 		if hasCIDRs = h.servesCIDRs(ctx); hasCIDRs {
 			kinds = append(kinds, &networkingv1.ServiceCIDR{})
@@ -162,12 +157,12 @@ func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
 		}
 		f.cidrs = cidrs.Items
 	}
-	if len(h.opts.ServiceCIDRs) == 0 {
+	if len(h.given.ServiceCIDRs) == 0 {
 		if err := h.cache.Get(ctx, defaultService, &f.service); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("read the Service %s: %w", defaultService, err)
 		}
 	}
-	now := compute(h.opts, f)
+	now := compute(h.given, f)
 	before := h.now.Swap(&now)
 	if before == nil {
 		h.ready()
@@ -208,9 +203,10 @@ type facts struct {
 	service corev1.Service
 }
 
-// compute returns the properties of the cluster; opts override what was read.
-func compute(opts Options, f facts) model.LocalCluster {
-	local := model.LocalCluster{Zones: zones(f.nodes), PodCIDRs: opts.PodCIDRs, ServiceCIDRs: opts.ServiceCIDRs}
+// compute returns the properties of the cluster; local are those given, which override what
+// was read.
+func compute(local model.LocalCluster, f facts) model.LocalCluster {
+	local.Zones = zones(f.nodes)
 	if len(local.PodCIDRs) == 0 {
 		for i := range f.nodes {
 			local.PodCIDRs = append(local.PodCIDRs, model.ReadPrefixes(f.nodes[i].Spec.PodCIDRs...)...)

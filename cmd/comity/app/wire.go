@@ -60,7 +60,7 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	local, err := localcluster.SetupWithManager(w.Manager, localcluster.Options{PodCIDRs: pods, ServiceCIDRs: services})
+	local, err := localcluster.SetupWithManager(w.Manager, model.LocalCluster{PodCIDRs: pods, ServiceCIDRs: services})
 	if err != nil {
 		return err
 	}

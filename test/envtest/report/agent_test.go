@@ -26,6 +26,7 @@ import (
 	"github.com/comity-mcs/comity/sync/controllers"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/members"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
@@ -80,7 +81,7 @@ func (c *cluster) start(imports bool) {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	n := &agent{changed: &keys{seen: map[types.NamespacedName]int{}}}
-	n.home, err = localcluster.SetupWithManager(mgr, localcluster.Options{})
+	n.home, err = localcluster.SetupWithManager(mgr, model.LocalCluster{})
 	Expect(err).NotTo(HaveOccurred())
 	n.peers = members.New(members.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: clusterset, Namespace: system, Registry: registry,
