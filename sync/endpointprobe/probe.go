@@ -10,10 +10,8 @@
 package endpointprobe
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"maps"
 	"net"
@@ -241,15 +239,14 @@ func (s *state) add(answers map[netip.AddrPort]bool) bool {
 // others come or go most of the sample stays; and imports that share endpoints
 // share the probes of them.
 func sampleOf(all []netip.AddrPort, size int) []netip.AddrPort {
-	hashes := map[netip.AddrPort][sha256.Size]byte{}
+	hashes := map[netip.AddrPort]string{}
 	for _, target := range all {
 		if target.IsValid() && target.Port() != 0 {
-			hashes[target] = sha256.Sum256([]byte(target.String()))
+			hashes[target] = model.Hash(target.String(), 8)
 		}
 	}
 	sorted := slices.SortedFunc(maps.Keys(hashes), func(a, b netip.AddrPort) int {
-		left, right := hashes[a], hashes[b]
-		return cmp.Or(bytes.Compare(left[:], right[:]), a.Compare(b))
+		return cmp.Or(cmp.Compare(hashes[a], hashes[b]), a.Compare(b))
 	})
 	return sorted[:min(len(sorted), size)]
 }

@@ -6,7 +6,6 @@ package members
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"maps"
 	"net/netip"
 	"slices"
@@ -220,8 +219,7 @@ func (s *Set) sample(m *member, targets sets.Set[netip.AddrPort]) {
 func (s *Set) targets(m *snapshot) sets.Set[netip.AddrPort] {
 	hashes := map[types.NamespacedName]string{}
 	for _, key := range m.from.Keys() {
-		hash := sha256.Sum256([]byte(string(s.opts.Self) + "/" + key.String()))
-		hashes[key] = string(hash[:])
+		hashes[key] = model.Hash(string(s.opts.Self)+"/"+key.String(), 8)
 	}
 	keys := slices.SortedFunc(maps.Keys(hashes), func(a, b types.NamespacedName) int { return cmp.Compare(hashes[a], hashes[b]) })
 	var of [][]netip.AddrPort // by export

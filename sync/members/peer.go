@@ -117,13 +117,11 @@ func (c claim) tokenExpires() *metav1.Time {
 // readPeer reads a Peer that is that of another cluster by its name.
 func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) claim {
 	out := claim{peer: peer, secret: secret}
-	var problem string
-	out.accepted, problem = readAccepted(&peer.Spec)
+	out.accepted, out.refused = readAccepted(&peer.Spec)
 	switch {
-	case problem != "":
-		out.refused = remote.Failure{Reason: ReasonInvalidPeer, Message: problem}
+	case out.refused.Reason != "":
 	case peer.Spec.ClusterUID == "":
-		out.refused = remote.Failure{Reason: ReasonInvalidPeer, Message: "spec.clusterUID is empty; expected the UID of Namespace kube-system of cluster " + peer.Name + "; remedy: run kubectl comity join again"}
+		out.refused = because(ReasonInvalidPeer, "spec.clusterUID is empty; expected the UID of Namespace kube-system of cluster %s; remedy: run kubectl comity join again", peer.Name)
 	case peer.Spec.ClusterSet != o.ClusterSet:
 		out.refused = because(ReasonWrongClusterSet, "spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct one of them",
 			model.Quote(peer.Spec.ClusterSet), o.ClusterSet)
@@ -137,7 +135,7 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 		}
 	}
 	if out.refused.Reason != "" {
-		out.refused.Message = "Peer " + peer.Name + ", " + out.refused.Message + "; what was imported from cluster " + peer.Name + " is kept meanwhile"
+		out.refused = because(out.refused.Reason, "Peer %[1]s, %[2]s; what was imported from cluster %[1]s is kept meanwhile", peer.Name, out.refused.Message)
 	}
 	for _, name := range out.accepted.namespaces {
 		if exchange.ReservedNamespace(name) || name == o.Namespace {
@@ -150,11 +148,11 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 
 // readAccepted reads the lists of spec. The schema validates them; one that cannot be
 // read all the same is not known, because a part of it is not what was meant.
-func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem string) {
+func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem remote.Failure) {
 	for _, text := range spec.AcceptedCIDRs {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-			return accepted{}, fmt.Sprintf("spec.acceptedCIDRs: %s is not an address range such as \"10.1.0.0/16\"; remedy: correct it", model.Quote(text))
+			return accepted{}, because(ReasonInvalidPeer, "spec.acceptedCIDRs: %s is not an address range such as \"10.1.0.0/16\"; remedy: correct it", model.Quote(text))
 		}
 		out.cidrs = append(out.cidrs, prefix)
 	}
@@ -163,11 +161,11 @@ func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem string
 	}
 	for _, pattern := range out.namespaces {
 		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return accepted{}, fmt.Sprintf("spec.acceptedNamespaces: %s is not a namespace or a glob such as \"team-*\"; remedy: correct it", model.Quote(pattern))
+			return accepted{}, because(ReasonInvalidPeer, "spec.acceptedNamespaces: %s is not a namespace or a glob such as \"team-*\"; remedy: correct it", model.Quote(pattern))
 		}
 	}
 	out.known = true
-	return out, ""
+	return out, problem
 }
 
 // misnamed is why a Peer can be that of no other cluster; the zero value if it can.

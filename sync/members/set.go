@@ -17,7 +17,6 @@ package members
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -229,12 +228,12 @@ func (m *snapshot) slices(key types.NamespacedName, filter exchange.Filter) (out
 	}
 	problems = dropped.Problems(m.ID, filter)
 	if more > 0 {
-		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: fmt.Sprintf(
+		problems = append(problems, model.Problemf(model.ReasonLimitExceeded, m.ID,
 			"cluster %s publishes %d EndpointSlices of %s more than the %d that are read of one export; remedy: export it by several Services",
-			m.ID, more, key, exchange.MaxSliceNames)})
+			m.ID, more, key, exchange.MaxSliceNames))
 	}
 	if problem := m.from.State().Problem; problem.Reason == model.ReasonLimitExceeded { // not everything was read
-		problems = append(problems, model.Problem{Reason: model.ReasonLimitExceeded, Cluster: m.ID, Message: problem.Message})
+		problems = append(problems, model.Problem{Reason: problem.Reason, Cluster: m.ID, Message: problem.Message})
 	}
 	return out, problems
 }
