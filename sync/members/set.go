@@ -280,8 +280,8 @@ func (s *Set) Keys() []types.NamespacedName {
 // peer: federated Prometheus sets cluster itself.
 type metrics struct{ set *Set }
 
-// Describe implements prometheus.Collector. A Set without members describes nothing.
-func (g metrics) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, out) }
+// Describe implements prometheus.Collector. A Set without members has nothing to describe.
+func (metrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (g metrics) Collect(out chan<- prometheus.Metric) {
