@@ -42,9 +42,11 @@ after the other.`
 
 // drain are the flags of both commands.
 type drain struct {
-	env  *command.Env
-	self bool
-	over time.Duration
+	env *command.Env
+	// resume removes what drains the cluster.
+	resume bool
+	self   bool
+	over   time.Duration
 	// force withholds the last endpoints, which is asked.
 	force bool
 	yes   bool
@@ -57,7 +59,7 @@ func New(env *command.Env) *cobra.Command {
   kubectl comity drain b --context a,c
 
   # The same in all clusters, one import after the other within five minutes.
-  kubectl comity drain b --self --over 5m --context b`, d.drain)
+  kubectl comity drain b --self --over 5m --context b`)
 	cmd.Flags().DurationVar(&d.over, "over", 0, "Drain one import after the other in this time")
 	cmd.Flags().BoolVar(&d.force, "force", false, "Make its endpoints not ready also where no other cluster has a ready one")
 	command.AddYes(cmd, &d.yes)
@@ -66,15 +68,12 @@ func New(env *command.Env) *cobra.Command {
 
 // NewResume is the command resume.
 func NewResume(env *command.Env) *cobra.Command {
-	d := &drain{env: env}
+	d := &drain{env: env, resume: true}
 	return d.command("resume", "Put a cluster that was drained back into traffic", `Put a cluster back into traffic that kubectl comity drain took out of it.`,
-		"  kubectl comity resume b --context a,c\n  kubectl comity resume b --self --context b",
-		func(ctx context.Context, target *command.Target, id model.ClusterID) error {
-			return d.write(ctx, target, id, nil, "resumed")
-		})
+		"  kubectl comity resume b --context a,c\n  kubectl comity resume b --self --context b")
 }
 
-func (d *drain) command(name, short, long, example string, do func(context.Context, *command.Target, model.ClusterID) error) *cobra.Command {
+func (d *drain) command(name, short, long, example string) *cobra.Command {
 	cmd := command.New(name+" CLUSTER", short, long, example, cobra.ExactArgs(1), func(ctx context.Context, args []string) error {
 		id, err := model.ParseClusterID(args[0])
 		if err != nil {
@@ -89,7 +88,10 @@ func (d *drain) command(name, short, long, example string, do func(context.Conte
 			return err
 		}
 		for n, target := range targets {
-			err := do(ctx, target, id)
+			err := d.confirm(ctx, target, id)
+			if err == nil {
+				err = d.write(ctx, target, id)
+			}
 			if err != nil && n > 0 {
 				return command.Incomplete(err)
 			} else if err != nil {
@@ -102,13 +104,14 @@ func (d *drain) command(name, short, long, example string, do func(context.Conte
 	return cmd
 }
 
-func (d *drain) drain(ctx context.Context, target *command.Target, id model.ClusterID) error {
-	drained := &exchangev1alpha1.Drained{Since: metav1.Now().Rfc3339Copy(), Over: metav1.Duration{Duration: d.over}, Force: d.force}
-	if d.self {
-		return d.write(ctx, target, id, drained, "drained")
+// confirm shows the imports of a cluster that is drained here, and asks where some lose their
+// last endpoints.
+func (d *drain) confirm(ctx context.Context, target *command.Target, id model.ClusterID) error {
+	if d.self || d.resume {
+		return nil
 	}
-	list := &discoveryv1.EndpointSliceList{}
-	if err := target.Client.List(ctx, list, client.HasLabels{model.LabelServiceName, model.LabelSourceCluster}); err != nil {
+	var list discoveryv1.EndpointSliceList
+	if err := target.Client.List(ctx, &list, client.HasLabels{model.LabelServiceName, model.LabelSourceCluster}); err != nil {
 		return target.Errorf("list EndpointSlices: %w", err)
 	}
 	// Imports with endpoints of the cluster, and those of which another one has a ready endpoint.
@@ -133,14 +136,15 @@ func (d *drain) drain(ctx context.Context, target *command.Target, id model.Clus
 		}
 		text += fmt.Sprintf("Only cluster %s serves these %d, and %s:\n  %s\n", id, len(only), then, strings.Join(only, "\n  "))
 	}
-	if err := d.env.Confirm(d.yes || !d.force || len(only) == 0, text); err != nil {
-		return err
-	}
-	return d.write(ctx, target, id, drained, "drained")
+	return d.env.Confirm(d.yes || !d.force || len(only) == 0, text)
 }
 
 // write sets what drains the cluster, or removes it.
-func (d *drain) write(ctx context.Context, target *command.Target, id model.ClusterID, drained *exchangev1alpha1.Drained, done string) error {
+func (d *drain) write(ctx context.Context, target *command.Target, id model.ClusterID) error {
+	done, drained := "drained", &exchangev1alpha1.Drained{Since: metav1.Now().Rfc3339Copy(), Over: metav1.Duration{Duration: d.over}, Force: d.force}
+	if d.resume {
+		done, drained = "resumed", nil
+	}
 	peer, record := &exchangev1alpha1.Peer{}, &exchangev1alpha1.MemberRecord{}
 	object, namespace := client.Object(peer), ""
 	if d.self {
