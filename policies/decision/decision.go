@@ -137,10 +137,10 @@ type ImportInput struct {
 // ImportSource is a member from which something is imported.
 type ImportSource struct {
 	Cluster string `json:"cluster"`
-	// Labels are those of the member's Secret in the importing cluster, which the
+	// Labels are those of the member's Peer in the importing cluster, which the
 	// administrator of that cluster chooses.
 	Labels map[string]string `json:"labels"`
-	// Unknown is true while Labels are not known, because the Secret is missing or
+	// Unknown is true while Labels are not known, because the Peer is missing or
 	// refused.
 	Unknown bool `json:"-"`
 }

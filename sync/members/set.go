@@ -50,7 +50,7 @@ type Options struct {
 	// Namespace is Comity's own, where the Secrets of Peers are.
 	Namespace string
 	// LocalCluster is what this cluster is like; its own address ranges are accepted
-	// from no peer. Default: none are known.
+	// from no peer. Required.
 	LocalCluster func() model.LocalCluster
 	// LostAfter is how long the Lease of a peer may lack a renewal before its endpoints are
 	// probed; if they do not answer either, it is Lost.
