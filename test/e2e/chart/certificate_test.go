@@ -176,7 +176,7 @@ func servedBy(ctx context.Context, pod string) (*x509.Certificate, error) {
 }
 
 const (
-	perSecond      = 20 // more leave two processors no time to start the replicas
+	perSecond      = 10 // more leave two processors no time to start the replicas
 	rounds, period = 3, 15 * time.Second
 )
 

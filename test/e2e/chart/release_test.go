@@ -89,7 +89,7 @@ var _ = Describe("A release", Ordered, func() {
 		Expect(may("edit", "create", "serviceimports")).To(Equal("no"))
 	}, SpecTimeout(specTimeout))
 
-	It("FAULT 19: fails no create of 20 a second while authority and certificate are renewed every 15 s and the replicas are replaced", func(ctx SpecContext) {
+	It("FAULT 19: fails no create of 10 a second while authority and certificate are renewed every 15 s and the replicas are replaced", func(ctx SpecContext) {
 		renewUnderLoad(ctx)
 	}, SpecTimeout(specTimeout))
 
