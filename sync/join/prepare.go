@@ -221,10 +221,7 @@ func (m *member) preflightSecret(ctx context.Context, name string) error {
 
 func (p *Prepared) planPeers(ctx context.Context) error {
 	return each(p.members, func(local *member) error {
-		for _, peer := range p.members {
-			if peer == local {
-				continue
-			}
+		for _, peer := range model.Without(p.members, func(m *member) bool { return m == local }) {
 			planned, err := local.planPeer(ctx, peer)
 			if err != nil {
 				return err
