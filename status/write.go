@@ -29,7 +29,7 @@ import (
 // reconciler is what those of ServiceExports and of ServiceImports share.
 type reconciler struct {
 	Options
-	kind     string
+	kind     string // of the objects, which a typed client leaves out of them
 	client   client.Client
 	recorder events.EventRecorder
 	limiter  *rateLimiter

@@ -148,7 +148,7 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 
 // readAccepted reads the lists of spec. The schema validates them; one that cannot be
 // read all the same is not known, because a part of it is not what was meant.
-func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem remote.Failure) {
+func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, refused remote.Failure) {
 	for _, text := range spec.AcceptedCIDRs {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
@@ -165,7 +165,7 @@ func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, problem remote
 		}
 	}
 	out.known = true
-	return out, problem
+	return out, remote.Failure{}
 }
 
 // misnamed is why a Peer can be that of no other cluster; the zero value if it can.
