@@ -145,10 +145,10 @@ func again(ctx context.Context, m *fleet.Member, imports int) (time.Duration, []
 	if err := m.StartAgent(ctx); err != nil {
 		return 0, nil, err
 	}
-	if err := m.WaitIdle(ctx, "import", imports); err != nil {
+	idle, err := m.IdleSince(ctx, time.Second/4, "import", imports)
+	if err != nil {
 		return 0, nil, err
 	}
-	took := time.Since(begun) - fleet.Quiet
 	writes, err := m.AgentWrites(begun)
-	return took, writes, err
+	return idle.Sub(begun), writes, err
 }

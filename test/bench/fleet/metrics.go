@@ -85,9 +85,16 @@ const Quiet = 3 * time.Second
 // WaitIdle waits until a controller has reconciled at least so often, and for
 // Quiet nothing was reconciled and nothing waits.
 func (m *Member) WaitIdle(ctx context.Context, controller string, reconciled int) error {
-	var calm time.Time
+	_, err := m.IdleSince(ctx, time.Second, controller, reconciled)
+	return err
+}
+
+// IdleSince is WaitIdle that asks the agent every so often, which an agent with thousands of
+// imports feels, and returns the time from which it was idle: at most that much too late.
+func (m *Member) IdleSince(ctx context.Context, every time.Duration, controller string, reconciled int) (since time.Time, err error) {
 	before := -1.0
-	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
+		asked := time.Now()
 		now, err := m.Metrics(ctx)
 		if err != nil {
 			if !m.agent.Running() {
@@ -97,11 +104,12 @@ func (m *Member) WaitIdle(ctx context.Context, controller string, reconciled int
 		}
 		total := now.sum("controller_runtime_reconcile_total", "") - float64(now.Reconciled(statusOfPeers))
 		if total != before || now.Waiting() > 0 || now.Reconciled(controller) < reconciled {
-			calm, before = time.Now(), total
+			since, before = asked, total
 			return false, nil
 		}
-		return time.Since(calm) >= Quiet, nil
+		return time.Since(since) >= Quiet, nil
 	})
+	return since, err
 }
 
 // Memory is what an agent holds.
