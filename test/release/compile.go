@@ -68,6 +68,6 @@ func (s Source) Compile(ctx context.Context, program Program, platform Platform,
 func environment(platform Platform) []string {
 	return []string{
 		"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Arch,
-		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off",
+		"GOFLAGS=", "GOWORK=off", "GOMAXPROCS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off",
 	}
 }
