@@ -56,7 +56,7 @@ func (s Source) Compile(ctx context.Context, program Program, platform Platform,
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly",
 		"-ldflags", "-s -w -X "+program.variable+"="+s.Version, "-o", out, "./cmd/"+program.Name)
 	cmd.Dir = s.Root
-	cmd.Env = append(os.Environ(), environment(platform)...)
+	cmd.Env = append(append(os.Environ(), "GOMAXPROCS="), environment(platform)...) // on all processors, also for a suite that has one
 	cmd.WaitDelay = 5 * time.Second
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./cmd/%s for %s: %w\n%s", program.Name, platform, err, strings.TrimSpace(string(said)))
@@ -68,6 +68,6 @@ func (s Source) Compile(ctx context.Context, program Program, platform Platform,
 func environment(platform Platform) []string {
 	return []string{
 		"CGO_ENABLED=0", "GOOS=" + platform.OS, "GOARCH=" + platform.Arch,
-		"GOFLAGS=", "GOWORK=off", "GOMAXPROCS=", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off",
+		"GOFLAGS=", "GOWORK=off", "GOEXPERIMENT=", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off",
 	}
 }

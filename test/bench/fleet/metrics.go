@@ -89,11 +89,11 @@ func (m *Member) WaitIdle(ctx context.Context, controller string, reconciled int
 	return err
 }
 
-// IdleSince is WaitIdle that asks the agent every so often, which an agent with thousands of
-// imports feels, and returns the time from which it was idle: at most that much too late.
-func (m *Member) IdleSince(ctx context.Context, every time.Duration, controller string, reconciled int) (since time.Time, err error) {
+// IdleSince is WaitIdle, and returns since when the agent is idle, at most one interval too late.
+// It asks the agent once in each interval, which costs one with thousands of imports CPU time.
+func (m *Member) IdleSince(ctx context.Context, interval time.Duration, controller string, reconciled int) (since time.Time, err error) {
 	before := -1.0
-	err = wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		asked := time.Now()
 		now, err := m.Metrics(ctx)
 		if err != nil {

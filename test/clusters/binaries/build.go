@@ -29,8 +29,8 @@ func (p *Provider) goBuild(ctx context.Context, prog program, out string) error 
 	cmd := exec.CommandContext(ctx, "go", "build", "-modfile="+modfile, "-mod=readonly", "-buildvcs=false", "-trimpath",
 		"-tags="+prog.tags, "-ldflags", "-s -w"+prog.ldflags, "-o", out, prog.pkg)
 	cmd.Dir = p.Root
-	// Static, and the same for everyone: the caller's GOFLAGS and workspace must not choose other versions. It takes
-	// minutes on all processors, also for a suite that has one.
+	// Static, and the same for everyone: the caller's GOFLAGS and workspace must not choose other versions.
+	// On all processors, also for a suite that has one: it takes minutes.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOMAXPROCS=", "GOOS="+p.goos, "GOARCH="+p.goarch)
 	cmd.WaitDelay = 5 * time.Second
 	output, err := cmd.CombinedOutput()
