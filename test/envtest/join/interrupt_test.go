@@ -4,6 +4,7 @@
 package join
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,54 +51,76 @@ func (i *interrupter) cluster(at, id model.ClusterID) join.Cluster {
 // reading reads what peer publishes with the credential that holder has. An API server
 // knows accounts from a watch, and refuses the token of one that has just been replaced
 // until it has seen the new one.
-func reading(ctx SpecContext, holder, peer model.ClusterID) func() error {
+func reading(ctx context.Context, holder, peer model.ClusterID) func() error {
 	return func() error {
 		return connectTo(credential(ctx, holder, peer)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ExchangeNamespace(peer)))
 	}
 }
 
+// unlimited is more writes than any join makes.
+const unlimited = 1000
+
+// finishedWhenRepeated joins pairs of clusters, once for each write of interrupt, which is cut there.
+// A join without options has to finish what was begun then, so that both read each other.
+func finishedWhenRepeated(ctx context.Context, id string, prepare, interrupt func(one, other join.Cluster) error, atLeast int) {
+	GinkgoHelper()
+	pair := func(by *interrupter, n int) (one, other join.Cluster) {
+		return by.cluster("a", model.ClusterID(fmt.Sprintf("%s-%d-a", id, n))), by.cluster("b", model.ClusterID(fmt.Sprintf("%s-%d-b", id, n)))
+	}
+	// attempt interrupts a join after n writes, and returns how many it made.
+	attempt := func(n int) (writes int, by *interrupter, err error) {
+		by = &interrupter{}
+		one, other := pair(by, n)
+		by.left.Store(unlimited)
+		if err := prepare(one, other); err != nil {
+			return 0, nil, fmt.Errorf("prepare: %w", err)
+		}
+		by.left.Store(int64(n))
+		err = interrupt(one, other)
+		return n - int(by.left.Load()), by, err
+	}
+	writes, _, err := attempt(unlimited)
+	Expect(err).NotTo(HaveOccurred())
+	var cut atomic.Int64
+	var all errgroup.Group
+	all.SetLimit(8)
+	for n := range writes {
+		all.Go(func() error {
+			defer GinkgoRecover()
+			_, by, err := attempt(n)
+			if err == nil {
+				return nil // the first join made what all share, too
+			}
+			cut.Add(1)
+			Expect(err).To(MatchError(ContainSubstring("the connection was cut")), "after %d writes", n)
+			Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("cluster %s-%d-", id, n))), "after %d writes", n)
+			one, other := pair(by, n)
+			by.left.Store(unlimited)
+			Expect(install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{})).To(Succeed(), "after %d writes", n)
+			Eventually(reading(ctx, "b", one.ID)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
+			Eventually(func() error {
+				return connectTo(credential(ctx, "a", other.ID)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other.ID, one.ID)))
+			}).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
+			return nil
+		})
+	}
+	Expect(all.Wait()).To(Succeed())
+	Expect(cut.Load()).To(BeNumerically(">", atLeast), "a join makes more writes than that")
+}
+
 var _ = Describe("A join that is interrupted", func() {
 	It("at any write is finished when it is repeated", func(ctx SpecContext) {
-		for n := int64(0); ; n++ {
-			one, other := model.ClusterID(fmt.Sprintf("cut-%d-a", n)), model.ClusterID(fmt.Sprintf("cut-%d-b", n))
-			by := &interrupter{}
-			by.left.Store(n)
-			err := install.Join(ctx, nil, []join.Cluster{by.cluster("a", one), by.cluster("b", other)}, join.Options{})
-			if err == nil {
-				Expect(n).To(BeNumerically(">", 20), "a join makes more writes than that")
-				return
-			}
-			Expect(err).To(MatchError(ContainSubstring("the connection was cut")), "after %d writes", n)
-			Expect(err).To(MatchError(ContainSubstring("cluster cut-")), "after %d writes", n)
-
-			by.left.Store(1000)
-			Expect(install.Join(ctx, nil, []join.Cluster{by.cluster("a", one), by.cluster("b", other)}, join.Options{})).To(Succeed(), "after %d writes", n)
-			secret := peerSecret(ctx, "b", one)
-			Expect(secret.Data).To(HaveKey(join.KubeconfigKey))
-			Eventually(reading(ctx, "b", one)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
-			Eventually(func() error {
-				return connectTo(credential(ctx, "a", other)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other, one)))
-			}).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
-		}
+		finishedWhenRepeated(ctx, "cut", func(one, other join.Cluster) error { return nil }, func(one, other join.Cluster) error {
+			return install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{})
+		}, 20)
 	})
 
 	It("while it rotates is finished when it is repeated", func(ctx SpecContext) {
-		by := &interrupter{}
-		by.left.Store(1000)
-		Expect(install.Join(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{})).To(Succeed())
-		for n := int64(0); ; n++ {
-			by.left.Store(n)
-			err := install.Join(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{Rotate: true})
-			if err == nil {
-				Expect(n).To(BeNumerically(">", 6))
-				return
-			}
-			by.left.Store(1000)
-			Expect(install.Join(ctx, nil, []join.Cluster{by.cluster("a", "turn-a"), by.cluster("b", "turn-b")}, join.Options{})).To(Succeed(), "after %d writes", n)
-			for _, pair := range [][2]model.ClusterID{{"a", "turn-b"}, {"b", "turn-a"}} {
-				Eventually(reading(ctx, pair[0], pair[1])).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
-			}
-		}
+		finishedWhenRepeated(ctx, "turn", func(one, other join.Cluster) error {
+			return install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{})
+		}, func(one, other join.Cluster) error {
+			return install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{Rotate: true})
+		}, 6)
 	})
 
 	It("makes the old token useless when it rotates", func(ctx SpecContext) {

@@ -148,7 +148,7 @@ func forgetAll(ctx SpecContext) {
 }
 
 // peerOf is the Peer in holder for another cluster.
-func peerOf(ctx SpecContext, holder, peer model.ClusterID) *v1alpha1.Peer {
+func peerOf(ctx context.Context, holder, peer model.ClusterID) *v1alpha1.Peer {
 	GinkgoHelper()
 	found := &v1alpha1.Peer{}
 	Expect(admin(holder).Get(ctx, client.ObjectKey{Name: string(peer)}, found)).To(Succeed())
@@ -164,7 +164,7 @@ func uidOf(ctx SpecContext, id model.ClusterID) types.UID {
 }
 
 // peerSecret is the Secret in holder by which it reaches peer.
-func peerSecret(ctx SpecContext, holder, peer model.ClusterID) *corev1.Secret {
+func peerSecret(ctx context.Context, holder, peer model.ClusterID) *corev1.Secret {
 	GinkgoHelper()
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: join.DefaultNamespace, Name: model.PeerName(peer)}
@@ -173,7 +173,7 @@ func peerSecret(ctx SpecContext, holder, peer model.ClusterID) *corev1.Secret {
 }
 
 // credential is how holder reaches peer: with what its Secret holds, nothing else.
-func credential(ctx SpecContext, holder, peer model.ClusterID) *rest.Config {
+func credential(ctx context.Context, holder, peer model.ClusterID) *rest.Config {
 	GinkgoHelper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(peerSecret(ctx, holder, peer).Data[join.KubeconfigKey])
 	Expect(err).NotTo(HaveOccurred())
