@@ -199,7 +199,7 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 		one := export("bombed", "web")
 		one.Labels = map[string]string{"team": "shop"}
 		e.create(ctx, one)
-		until, asked := time.Now().Add(10*time.Second), 0
+		until, asked := time.Now().Add(4*time.Second), 0
 		changed := make(chan struct{})
 		go func() {
 			defer GinkgoRecover()

@@ -23,7 +23,7 @@ import (
 
 const (
 	// rounds of changes with a kill in the midst of each.
-	rounds = 6
+	rounds = 3
 	// changesPerRound are made in a and b as fast as the API servers take them.
 	changesPerRound = 16
 	// lastMoment bounds when in a round a kill comes: by then the agents have
