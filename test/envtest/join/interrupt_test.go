@@ -60,46 +60,42 @@ func reading(ctx context.Context, holder, peer model.ClusterID) func() error {
 // unlimited is more writes than any join makes.
 const unlimited = 1000
 
-// finishedWhenRepeated joins pairs of clusters, once for each write of interrupt, which is cut there.
-// A join without options has to finish what was begun then, so that both read each other.
-func finishedWhenRepeated(ctx context.Context, id string, prepare, interrupt func(one, other join.Cluster) error, atLeast int) {
+// finishedWhenRepeated joins pairs of clusters with opts, each cut after another number of writes. A join
+// without options has to finish what was begun then, so that both read each other.
+func finishedWhenRepeated(ctx context.Context, id string, opts join.Options, atLeast int) {
 	GinkgoHelper()
-	pair := func(by *interrupter, n int) (one, other join.Cluster) {
-		return by.cluster("a", model.ClusterID(fmt.Sprintf("%s-%d-a", id, n))), by.cluster("b", model.ClusterID(fmt.Sprintf("%s-%d-b", id, n)))
-	}
-	// attempt interrupts a join after n writes, and returns how many it made.
-	attempt := func(n int) (writes int, by *interrupter, err error) {
+	attempt := func(n int) (by *interrupter, pair []join.Cluster, err error) {
 		by = &interrupter{}
-		one, other := pair(by, n)
-		by.left.Store(unlimited)
-		if err := prepare(one, other); err != nil {
-			return 0, nil, fmt.Errorf("prepare: %w", err)
+		pair = []join.Cluster{by.cluster("a", model.ClusterID(fmt.Sprintf("%s-%d-a", id, n))), by.cluster("b", model.ClusterID(fmt.Sprintf("%s-%d-b", id, n)))}
+		if opts.Rotate {
+			by.left.Store(unlimited)
+			Expect(install.Join(ctx, nil, pair, join.Options{})).To(Succeed())
 		}
 		by.left.Store(int64(n))
-		err = interrupt(one, other)
-		return n - int(by.left.Load()), by, err
+		return by, pair, install.Join(ctx, nil, pair, opts)
 	}
-	writes, _, err := attempt(unlimited)
+	uncut, _, err := attempt(unlimited)
 	Expect(err).NotTo(HaveOccurred())
 	var cut atomic.Int64
 	var all errgroup.Group
 	all.SetLimit(8)
-	for n := range writes {
+	for n := range unlimited - int(uncut.left.Load()) {
 		all.Go(func() error {
 			defer GinkgoRecover()
-			_, by, err := attempt(n)
+			by, pair, err := attempt(n)
 			if err == nil {
 				return nil // the first join made what all share, too
 			}
 			cut.Add(1)
 			Expect(err).To(MatchError(ContainSubstring("the connection was cut")), "after %d writes", n)
 			Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("cluster %s-%d-", id, n))), "after %d writes", n)
-			one, other := pair(by, n)
 			by.left.Store(unlimited)
-			Expect(install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{})).To(Succeed(), "after %d writes", n)
-			Eventually(reading(ctx, "b", one.ID)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
+			Expect(install.Join(ctx, nil, pair, join.Options{})).To(Succeed(), "after %d writes", n)
+			one, other := pair[0].ID, pair[1].ID
+			Eventually(reading(ctx, "b", one)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
+			Eventually(reading(ctx, "a", other)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
 			Eventually(func() error {
-				return connectTo(credential(ctx, "a", other.ID)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other.ID, one.ID)))
+				return connectTo(credential(ctx, "a", other)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other, one)))
 			}).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
 			return nil
 		})
@@ -110,17 +106,11 @@ func finishedWhenRepeated(ctx context.Context, id string, prepare, interrupt fun
 
 var _ = Describe("A join that is interrupted", func() {
 	It("at any write is finished when it is repeated", func(ctx SpecContext) {
-		finishedWhenRepeated(ctx, "cut", func(one, other join.Cluster) error { return nil }, func(one, other join.Cluster) error {
-			return install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{})
-		}, 20)
+		finishedWhenRepeated(ctx, "cut", join.Options{}, 20)
 	})
 
 	It("while it rotates is finished when it is repeated", func(ctx SpecContext) {
-		finishedWhenRepeated(ctx, "turn", func(one, other join.Cluster) error {
-			return install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{})
-		}, func(one, other join.Cluster) error {
-			return install.Join(ctx, nil, []join.Cluster{one, other}, join.Options{Rotate: true})
-		}, 6)
+		finishedWhenRepeated(ctx, "turn", join.Options{Rotate: true}, 6)
 	})
 
 	It("makes the old token useless when it rotates", func(ctx SpecContext) {

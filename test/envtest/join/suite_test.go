@@ -148,7 +148,7 @@ func forgetAll(ctx SpecContext) {
 }
 
 // peerOf is the Peer in holder for another cluster.
-func peerOf(ctx context.Context, holder, peer model.ClusterID) *v1alpha1.Peer {
+func peerOf(ctx SpecContext, holder, peer model.ClusterID) *v1alpha1.Peer {
 	GinkgoHelper()
 	found := &v1alpha1.Peer{}
 	Expect(admin(holder).Get(ctx, client.ObjectKey{Name: string(peer)}, found)).To(Succeed())
