@@ -18,13 +18,14 @@ IMAGE ?= comity:dev
 CLUSTERS ?= control-planes
 ARGS ?=
 
-# By itself, Go has the C compiler's linker link whatever imports the package plugin, as OPA does, and writes what
-# debuggers read. Both take longer than most of the tests.
-LINK := -ldflags='-linkmode=internal -s -w'
+# Everything is compiled as a release is, so that all share what is compiled, in whatever folder. By itself, Go writes
+# that folder and what debuggers read into programs, and takes the C compiler's linker, which is slower.
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath -buildvcs=false '-ldflags=-s -w' $(GOFLAGS)
 # The folder test is a module of its own. Its programs are compiled into bin and run in this folder, to which
 # the paths are relative that they are given.
-GO_TEST := $(GO) -C test test $(LINK)
-program = $(GO) -C test build -buildvcs=false -o ../bin/ ./$(1)
+GO_TEST := $(GO) -C test test
+program = $(GO) -C test build -o ../bin/ ./$(1)
 run = $(call program,$(1)) && bin/$(notdir $(1))
 RELEASE = $(call run,release/cmd/release) --version "$(VERSION)"
 UNIT = $(shell $(GO) -C test list ./... | grep -vE '/test/(chart|envtest|e2e)(/|$$)')
@@ -54,7 +55,7 @@ check: lint unit ## Check format, lint, and run unit, Rego and scenario tests, w
 .PHONY: unit
 unit: export RAPID_SEED ?= 1
 unit: ## Run unit, Rego and scenario tests.
-	$(GO) test $(LINK) -p 3 -timeout 5m ./...
+	$(GO) test -p 3 -timeout 5m ./...
 	$(GO_TEST) -p 3 -timeout 5m $(UNIT)
 
 .PHONY: test
@@ -177,20 +178,20 @@ clean: ## Delete all fetched and compiled files.
 
 $(CONTROLLER_GEN):
 	@echo "building $(@F)"
-	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/controllergen.mod -ldflags "-s -w" -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+	@$(GO) build -modfile=test/tools/controllergen.mod -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
 
 $(GOLANGCI_LINT):
 	@echo "building $(@F)"
-	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/golangcilint.mod -ldflags "-s -w -X main.version=2.15.0" -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$(GO) build -modfile=test/tools/golangcilint.mod -ldflags "-s -w -X main.version=2.15.0" -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 $(HELM):
 	@echo "building $(@F)"
-	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/helm.mod -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" -o $@ helm.sh/helm/v3/cmd/helm
+	@$(GO) build -modfile=test/tools/helm.mod -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" -o $@ helm.sh/helm/v3/cmd/helm
 
 $(HELM_UNITTEST):
 	@echo "building $(@F)"
-	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/helmunittest.mod -ldflags "-s -w" -o $@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
+	@$(GO) build -modfile=test/tools/helmunittest.mod -o $@ github.com/helm-unittest/helm-unittest/cmd/helm-unittest
 
 $(HELM_DOCS):
 	@echo "building $(@F)"
-	@CGO_ENABLED=0 $(GO) build -trimpath -modfile=test/tools/helmdocs.mod -ldflags "-s -w" -o $@ github.com/norwoodj/helm-docs/cmd/helm-docs
+	@$(GO) build -modfile=test/tools/helmdocs.mod -o $@ github.com/norwoodj/helm-docs/cmd/helm-docs

@@ -9,22 +9,25 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/comity-mcs/comity/test/clusters"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
 )
 
 // renderTimeout bounds kubectl, which only reads files here.
 const renderTimeout = time.Minute
 
-// Root is the folder of the project's checkout.
+// Root is the folder of the project's checkout. It panics if the working directory is outside of it.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..")
+	root, err := binaries.ProjectRoot()
+	if err != nil {
+		panic(err)
+	}
+	return root
 }
 
 // render is what `kubectl apply -k config/default` would apply.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,14 +18,18 @@ import (
 	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/clusters/binaries"
 	"github.com/comity-mcs/comity/webhook"
 	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // baselines are the policies that Comity installs.
 func baselines() ([]source.Policy, error) {
-	_, here, _, _ := runtime.Caller(0)
-	return source.Read(filepath.Join(filepath.Dir(here), "../../../charts/comity/files/policies"))
+	root, err := binaries.ProjectRoot()
+	if err != nil {
+		return nil, err
+	}
+	return source.Read(filepath.Join(root, "charts", "comity", "files", "policies"))
 }
 
 // Baseline are the policies that Comity ships and enforces by default.

@@ -58,7 +58,7 @@ type Provider struct {
 // New reads AssetsEnv, CacheEnv and KubernetesEnv and finds the project's root above the
 // working directory. It fails outside of the project when no cache is named.
 func New() (*Provider, error) {
-	root, err := projectRoot()
+	root, err := ProjectRoot()
 	cache := os.Getenv(CacheEnv)
 	if cache == "" {
 		if err != nil {
@@ -249,8 +249,8 @@ func link(target, name string) error {
 	return os.Rename(temp, name)
 }
 
-// projectRoot is the nearest directory above with our go.mod.
-func projectRoot() (string, error) {
+// ProjectRoot is the folder of the project's checkout: the nearest one with its go.mod, in or above the working directory.
+func ProjectRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
