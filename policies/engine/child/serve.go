@@ -43,7 +43,9 @@ func Serve(argument string) error {
 		return fmt.Errorf("read the settings: %w", err)
 	}
 	debug.SetMaxStack(maxStack)
-	debug.SetMemoryLimit(maxMemory / 2) // garbage is collected before the bound is reached
+	// Garbage is collected before the bound is reached, but not so long before that what needs more than there is takes
+	// seconds of collecting until it ends.
+	debug.SetMemoryLimit(maxMemory * 3 / 4)
 	if err := limitMemory(maxMemory); err != nil {
 		return fmt.Errorf("limit the memory: %w", err)
 	}
