@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,8 +31,19 @@ func Root() string {
 	return root
 }
 
+// rendered is the output of render, which is the same for all clusters.
+var rendered struct {
+	sync.Mutex
+	manifests []byte
+}
+
 // render is what `kubectl apply -k config/default` would apply.
 func render(ctx context.Context, kubectl string) ([]*unstructured.Unstructured, error) {
+	rendered.Lock()
+	defer rendered.Unlock()
+	if rendered.manifests != nil {
+		return clusters.Decode(rendered.manifests)
+	}
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
 	defer cancel()
 	var stderr bytes.Buffer
@@ -41,6 +53,7 @@ func render(ctx context.Context, kubectl string) ([]*unstructured.Unstructured, 
 	if err != nil {
 		return nil, fmt.Errorf("kubectl kustomize config/default: %w: %s", err, stderr.String())
 	}
+	rendered.manifests = out
 	return clusters.Decode(out)
 }
 

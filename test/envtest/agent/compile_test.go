@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
@@ -176,64 +175,6 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 		within()
 	})
 
-	It("nor does one whose evaluation takes too much: others are admitted, and it is in quarantine", func(ctx SpecContext) {
-		pid := e.agent.PID()
-		labels := map[string]string{"bomb": "true"}
-		e.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bombed", Labels: labels}},
-			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bombed-too", Labels: labels}}, bomb())
-		DeferCleanup(func(ctx SpecContext) { e.remove(ctx, bomb()) })
-		conditions := func() string {
-			stored := bomb()
-			Expect(e.client.Get(ctx, client.ObjectKeyFromObject(stored), stored)).To(Succeed())
-			found := ""
-			for _, name := range []string{policyv1alpha1.ConditionCompiled, policyv1alpha1.ConditionEvaluated} {
-				if c := meta.FindStatusCondition(stored.Status.Conditions, name); c != nil {
-					found += fmt.Sprintf("%s=%s/%s ", c.Type, c.Status, c.Reason)
-				}
-			}
-			return found
-		}
-		Eventually(conditions).WithTimeout(ready).Should(Equal("Compiled=True/Compiled "))
-
-		By("changing an export that it matches again and again, while others are created")
-		one := export("bombed", "web")
-		one.Labels = map[string]string{"team": "shop"}
-		e.create(ctx, one)
-		until, asked := time.Now().Add(4*time.Second), 0
-		changed := make(chan struct{})
-		go func() {
-			defer GinkgoRecover()
-			defer close(changed)
-			for n := 0; time.Now().Before(until); n++ {
-				patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"n": "%d"}}}`, n)
-				err := e.client.Patch(ctx, one.DeepCopy(), client.RawPatch(types.MergePatchType, patch))
-				Expect(err).To(Or(Succeed(), MatchError(ContainSubstring(late))))
-				time.Sleep(time.Second)
-			}
-		}()
-		var tooLate []error
-		for ; time.Now().Before(until); asked += 2 {
-			tooLate = append(tooLate, askBoth(ctx)...)
-			time.Sleep(20 * time.Millisecond)
-		}
-		<-changed
-		AddReportEntry("requests meanwhile", fmt.Sprintf("%d, of which %d were late", asked, len(tooLate)))
-		// On a busy machine a process that takes the place of one that ended may start too late for
-		// who asks at that moment. If one ended for each change, nearly everyone would be late.
-		Expect(len(tooLate)).To(BeNumerically("<", asked/2))
-		Eventually(conditions).WithTimeout(ready).Should(Equal("Compiled=True/Compiled Evaluated=False/ResourceExhausted "))
-
-		By("creating one in a second namespace")
-		two := export("bombed-too", "web")
-		two.Labels = map[string]string{"team": "shop"}
-		e.create(ctx, two)
-		Eventually(conditions).WithTimeout(ready).Should(HavePrefix("Compiled=False/ResourceExhausted "))
-		everyOtherPolicyIsInForce(ctx)
-		Expect(e.agent.PID()).To(Equal(pid))
-		Expect(func() int { code, _ := get(e.agent.ReadyURL()); return code }()).To(Equal(http.StatusOK))
-		within()
-	})
-
 	It("and all processes of the agent have room in the memory of its Pod", func() {
 		if noGroup != nil {
 			Skip("there is no control group to limit memory with: " + noGroup.Error())
@@ -244,19 +185,6 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 		AddReportEntry("the processes took at most", fmt.Sprintf("%d MiB, with what the kernel caches for them", peak>>20))
 	})
 })
-
-// bomb is a policy whose rules are each ten copies of the one before, for namespaces with the
-// label bomb=true. It can only audit.
-func bomb() *policyv1alpha1.ExportPolicy {
-	rego := "package comity.policies.bomb\n\ndeny contains {\"msg\": \"no\"} if count(x8) < 0\n\nx0 := concat(\"\", [input.cluster, \"0123456789\"])\n"
-	for n := range 8 {
-		rego += fmt.Sprintf("\nx%d := concat(\"\", [%s])\n", n+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("x%d, ", n), 10), ", "))
-	}
-	return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "bomb"}, Spec: policyv1alpha1.ExportPolicySpec{
-		Enforcement: policyv1alpha1.Audit, Rego: rego,
-		Match: &policyv1alpha1.Match{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"bomb": "true"}}},
-	}}
-}
 
 // peakMemory is how much memory a process has had at most, in bytes.
 func peakMemory(pid int) (int, error) {

@@ -61,7 +61,7 @@ var _ = Describe("Agents that are killed at any moment", func() {
 		Eventually(func() string {
 			without, with = world(ctx, calm), world(ctx, killed)
 			return cmp.Diff(without, with)
-		}).WithTimeout(forgotten).Should(BeEmpty(), "-without kills +with kills, seed %d", seed)
+		}).WithTimeout(forgotten).WithPolling(time.Second).Should(BeEmpty(), "-without kills +with kills, seed %d", seed)
 		AddReportEntry(fmt.Sprintf("%d kills in %d changes: %d objects of ours, equal to those of a run without", kills, rounds*changesPerRound, len(with)))
 
 		By("withdrawing all exports")

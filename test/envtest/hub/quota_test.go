@@ -28,7 +28,7 @@ func countQuotas(c client.Client) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		for ; ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
 			var quotas corev1.ResourceQuotaList
 			if c.List(ctx, &quotas) != nil {
 				continue
