@@ -23,6 +23,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 // traced is the cause that the command finds for the way from a to b.
@@ -39,12 +40,15 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 		useContexts(ctx)
 		for _, m := range []*clusterset.Member{a, b} {
 			leads(ctx, m)
+			DeferCleanup(func(ctx SpecContext) {
+				Expect(m.Client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(install.Namespace), client.GracePeriodSeconds(0))).To(Succeed())
+			}, NodeTimeout(time.Minute))
 			serveZone(ctx, m)
 		}
 	}, NodeTimeout(2*time.Minute))
 
 	It("says that no step is broken, with all that one cluster knows", func(ctx SpecContext) {
-		const ns = "healthy"
+		const ns = "trace-healthy"
 		exported(ctx, ns)
 		Eventually(ctx, traced(ns)).Should(BeEmpty())
 		code, out, errs := plugin(ctx, "trace", ns+"/web", "a", "b", "--no-connect")
@@ -77,7 +81,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 			return trace(ctx, ns+"/web", "--from", "a", "--to", "b").Broken
 		}).Should(BeFalse())
 	},
-		Entry("a scope that leaves b out", SpecTimeout(3*time.Minute), "scope", "ExportRecord in a: OutOfScope", func(ctx context.Context, ns string) {
+		Entry("a scope that leaves b out", SpecTimeout(3*time.Minute), "trace-scope", "ExportRecord in a: OutOfScope", func(ctx context.Context, ns string) {
 			c := clusterset.Peer("c") // which a scope may name
 			c.Spec = exchangev1alpha1.PeerSpec{ClusterSet: "test", ClusterUID: "c", KubeconfigSecret: "peer-c"}
 			space := clusterset.Namespace(model.ScopedExchangeNamespace("a", "c"))
@@ -90,16 +94,16 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 				return exec.CommandContext(ctx, "kubectl", "--context", "a", "-n", ns, "annotate", "serviceexport", "web", "comity.dev/export-to=c").Run()
 			}).Should(Succeed())
 		}, true, func(ctx context.Context) { Expect(a.Client.Delete(ctx, clusterset.Peer("c"))).To(Succeed()) }),
-		Entry("a policy that denies", SpecTimeout(3*time.Minute), "policy", "Policies in a: PolicyDenied", func(ctx context.Context, _ string) {
+		Entry("a policy that denies", SpecTimeout(3*time.Minute), "trace-policy", "Policies in a: PolicyDenied", func(ctx context.Context, _ string) {
 			a.Create(ctx, &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "traced"}, Spec: policyv1alpha1.ExportPolicySpec{
-				Rego: "package comity.policies.traced\n\ndeny contains {\"msg\": \"no\", \"field\": \"metadata.name\", \"remedy\": \"ask\"} if input.object.metadata.namespace == \"policy\"\n",
+				Rego: "package comity.policies.traced\n\ndeny contains {\"msg\": \"no\", \"field\": \"metadata.name\", \"remedy\": \"ask\"} if input.object.metadata.namespace == \"trace-policy\"\n",
 			}})
 		}, false, func(ctx context.Context) {
 			Expect(a.Client.Delete(ctx, &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "traced"}})).To(Succeed())
 		}),
-		Entry("no ready endpoints", SpecTimeout(3*time.Minute), "endpoints", "Endpoints in a: NoReadyEndpoints", func(ctx context.Context, ns string) { ready(ctx, ns, false) },
-			false, func(ctx context.Context) { ready(ctx, "endpoints", true) }),
-		Entry("a foreign ServiceImport", SpecTimeout(3*time.Minute), "foreign", "Source in b: ForeignImport", func(ctx context.Context, ns string) {
+		Entry("no ready endpoints", SpecTimeout(3*time.Minute), "trace-endpoints", "Endpoints in a: NoReadyEndpoints", func(ctx context.Context, ns string) { ready(ctx, ns, false) },
+			false, func(ctx context.Context) { ready(ctx, "trace-endpoints", true) }),
+		Entry("a foreign ServiceImport", SpecTimeout(3*time.Minute), "trace-foreign", "Source in b: ForeignImport", func(ctx context.Context, ns string) {
 			Expect(a.Client.Delete(ctx, clusterset.Export(ns, "web"))).To(Succeed())
 			Eventually(ctx, b.Backends(ns, "web")).Should(BeEmpty())
 			Eventually(ctx, func() error {
@@ -110,7 +114,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 			b.Create(ctx, foreign)
 			a.Create(ctx, clusterset.Export(ns, "web"))
 		}, true, nil),
-		Entry("CoreDNS without the zone", SpecTimeout(3*time.Minute), "coredns", "CoreDNS in b: ZoneMissing", func(ctx context.Context, _ string) {
+		Entry("CoreDNS without the zone", SpecTimeout(3*time.Minute), "trace-coredns", "CoreDNS in b: ZoneMissing", func(ctx context.Context, _ string) {
 			clusterset.Change(ctx, b, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns"}}, func(c *corev1.ConfigMap) {
 				c.Data["Corefile"] = ".:53 {\n    kubernetes cluster.local {\n    }\n}\n"
 			})
@@ -118,10 +122,10 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 			d.Status.ObservedGeneration = d.Generation + 1 // as its controller would say after the restart
 			Expect(b.Client.Status().Update(ctx, d)).To(Succeed())
 		}, true, nil),
-		Entry("a revoked token", SpecTimeout(3*time.Minute), "token", "Peer a in b: Unauthorized", func(ctx context.Context, _ string) {
+		Entry("a revoked token", SpecTimeout(3*time.Minute), "trace-token", "Peer a in b: Unauthorized", func(ctx context.Context, _ string) {
 			Expect(a.Client.Delete(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-system", Name: model.PeerName("b")}})).To(Succeed())
 		}, false, func(ctx context.Context) { set.Join(ctx, "a", "b") }),
-		Entry("a stopped agent", SpecTimeout(3*time.Minute), "stopped", "Agent in b: NotRunning", func(ctx context.Context, _ string) {
+		Entry("a stopped agent", SpecTimeout(3*time.Minute), "trace-stopped", "Agent in b: NotRunning", func(ctx context.Context, _ string) {
 			var pods corev1.PodList
 			Expect(b.Client.List(ctx, &pods, client.InNamespace("comity-system"))).To(Succeed())
 			Expect(b.Client.Delete(ctx, &pods.Items[0], client.GracePeriodSeconds(0))).To(Succeed())
@@ -129,7 +133,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 	)
 
 	It("finds a missing namespace, and a name that is taken", func(ctx SpecContext) {
-		const ns = "absent"
+		const ns = "trace-absent"
 		a.Create(ctx, clusterset.Namespace(ns), clusterset.Service(ns, "web"), clusterset.Endpoints(ns, "web", "web-x", 8080, "10.91.0.1"), clusterset.Export(ns, "web"))
 		Eventually(ctx, traced(ns)).Should(Equal("Source in b: NamespaceMissing"))
 		fix(ctx, trace(ctx, ns+"/web", "a", "b"))
@@ -148,7 +152,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 	}, SpecTimeout(3*time.Minute))
 
 	It("finds a held takeover", func(ctx SpecContext) {
-		const ns = "takeover"
+		const ns = "trace-takeover"
 		for _, m := range []*clusterset.Member{a, b} {
 			m.Create(ctx, clusterset.Namespace(ns))
 		}

@@ -64,9 +64,6 @@ func leads(ctx context.Context, m *clusterset.Member) {
 	pod := like.NewPod(install.Namespace, name, nil, "ok") // as the namespace admits it
 	pod.Spec.ServiceAccountName = install.Account
 	m.Create(ctx, pod)
-	DeferCleanup(func(ctx SpecContext) {
-		Expect(client.IgnoreNotFound(m.Client.Delete(ctx, pod, client.GracePeriodSeconds(0)))).To(Succeed())
-	}, NodeTimeout(time.Minute))
 	pod.Status.Phase = corev1.PodRunning
 	Expect(m.Client.Status().Update(ctx, pod)).To(Succeed())
 	_ = m.Client.Create(ctx, deployment(install.Namespace, "comity", map[string]string{"app.kubernetes.io/name": "comity"}, containers))
