@@ -23,7 +23,7 @@ func TestFault01KilledAtEveryWrite(t *testing.T) {
 		w.Check()
 		return w.state(), w.calls
 	}
-	fault(t, 200, func(seed uint64) *World { return New(quiet(seed, ids("a"), nil)) }, func(w *World) {
+	fault(t, 100, func(seed uint64) *World { return New(quiet(seed, ids("a"), nil)) }, func(w *World) {
 		seed := uint64(w.n(1<<30, "seed"))
 		var calls int
 		want, most := end(seed, func(other *World) { calls = other.calls })
@@ -39,7 +39,7 @@ func TestFault01KilledAtEveryWrite(t *testing.T) {
 
 // FAULT 10: the old leader's writes arrive late, between those of the new one.
 func TestFault10TwoLeaders(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b"), keys("svc-adb", "svc-bbc"))
 		o.Steps = map[string]int{"user": 10, "second leader": 6, "crash": 2, "meddle": 2}
 		o.Between, o.Late, o.Stale = 2, 4, 4
@@ -52,7 +52,7 @@ func TestFault10TwoLeaders(t *testing.T) {
 
 // FAULT 9: clocks that are an hour off, and of 1970 and 2099.
 func TestFault09Clocks(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b", "c"), keys("web"))
 		o.Steps = map[string]int{"user": 10, "skew": 6, "crash": 1}
 		return New(o)

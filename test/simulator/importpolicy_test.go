@@ -24,7 +24,7 @@ func governed(source Source, steps map[string]int) Options {
 // I6 hold, and once every import is allowed all stands as it should.
 func TestImportPolicies(t *testing.T) {
 	t.Parallel()
-	each(t, 200, func(seed uint64) error {
+	each(t, 100, func(seed uint64) error {
 		w := New(governed(Seed(seed), Everything()))
 		return w.Run(func() { w.Live(200); w.Check() })
 	})

@@ -34,7 +34,7 @@ func colliding(count int) []string {
 // FAULT 12: four names collide and somebody else has the name that they would
 // like: each gets its own, and keeps it.
 func TestFault12Collisions(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b"), keys(colliding(4)...))
 		o.Steps = map[string]int{"user": 20, "crash": 3, "second leader": 2, "foreign": 2}
 		o.Between, o.Late = 4, 3
@@ -195,7 +195,7 @@ func TestFault15BadAddresses(t *testing.T) {
 // FAULT 23: objects of others with our names and labels, and users who change
 // ours.
 func TestFault23ForeignAndMeddled(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b"), keys("svc-adb", "svc-bbc"))
 		o.Steps = map[string]int{"user": 8, "foreign": 8, "meddle": 8, "crash": 2}
 		o.Between, o.Late, o.Calls = 5, 3, 12
@@ -208,7 +208,7 @@ func TestFault23ForeignAndMeddled(t *testing.T) {
 
 // FAULT 24: namespaces end and come back, also in the middle of a reconcile.
 func TestFault24Namespaces(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b", "c"), keys("svc-adb", "web"))
 		o.Steps = map[string]int{"user": 10, "namespace": 8, "crash": 1}
 		o.Between, o.Late = 3, 4

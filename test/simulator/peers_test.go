@@ -73,7 +73,7 @@ func TestFault02Lost(t *testing.T) {
 // FAULT 4: the etcd of a peer is restored to an hour ago; what was restored is
 // followed, and what is newer than that goes.
 func TestFault04Restored(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		return New(quiet(seed, ids("a", "b", "c"), keys("svc-adb", "svc-bbc")))
 	}, func(w *World) {
 		b := w.clusters["b"]
@@ -90,7 +90,7 @@ func TestFault04Restored(t *testing.T) {
 
 // FAULT 5: watches that are too old, and lists from servers that are behind.
 func TestFault05Gone(t *testing.T) {
-	fault(t, 200, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b", "c"), keys("svc-adb", "web"))
 		o.Steps = map[string]int{"user": 12, "gone": 12, "crash": 3, "backup": 1, "restore": 1}
 		o.Late, o.Stale = 12, 12
@@ -104,7 +104,7 @@ func TestFault05Gone(t *testing.T) {
 // FAULT 8: a and b do not see each other and both reach c. While nothing
 // changes, no winner comes back that was given up before.
 func TestFault08Parted(t *testing.T) {
-	fault(t, 1000, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b", "c"), keys("web"))
 		o.Steps = map[string]int{"crash": 2}
 		o.Late = 3

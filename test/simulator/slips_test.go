@@ -59,7 +59,7 @@ func TestFault26ExchangeNamespaceDeleted(t *testing.T) {
 // FAULT 26, one object at a time and in any order: what is lost of the exchange
 // costs no endpoint; the exporter writes it again.
 func TestFault26RecordsDeletedOneByOne(t *testing.T) {
-	fault(t, 300, func(seed uint64) *World {
+	fault(t, 100, func(seed uint64) *World {
 		o := quiet(seed, ids("a", "b", "c"), keys("svc-adb", "web"))
 		o.Steps = map[string]int{"slip": 10, "crash": 2, "backup": 1}
 		o.Late = 3
