@@ -96,7 +96,7 @@ func checked(hub *Cluster, members []Cluster) (*Cluster, []Cluster, error) {
 		for _, other := range all[:i] {
 			switch {
 			case other.ID == m.ID:
-				return nil, nil, fmt.Errorf("both clusters have the id %q; ids are unique in a clusterset, give one of them another", m.ID)
+				return nil, nil, fmt.Errorf("two clusters have the id %q; ids are unique in a clusterset, give one of them another", m.ID)
 			case other.Set != m.Set:
 				return nil, nil, fmt.Errorf("cluster %s belongs to clusterset %q and cluster %s to %q; only members of one set can be joined", other.ID, other.Set, m.ID, m.Set)
 			}

@@ -134,7 +134,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 		{"an id with a dot", good("a.example"), good("b"), "is not one RFC 1123 label"},
 		{"no id", good(""), good("b"), "a cluster id is empty"},
 		{"a peer's id with an upper-case letter", good("a"), good("B"), "is not one RFC 1123 label"},
-		{"the same id twice", good("a"), good("a"), "both clusters have the id \"a\"; ids are unique"},
+		{"the same id twice", good("a"), good("a"), "two clusters have the id \"a\"; ids are unique"},
 		{"no clusterset", Cluster{ID: "a"}, good("b"), "the clusterset is empty"},
 		{"a clusterset that is no label value", Cluster{ID: "a", Set: "my set"}, good("b"), "is not a valid label value"},
 		{"two clustersets", good("a"), Cluster{ID: "b", Set: "test"}, "belongs to clusterset \"prod\" and cluster b to \"test\""},
@@ -254,7 +254,7 @@ func TestMembersOfAHubAreCheckedTogether(t *testing.T) {
 	}{
 		{"nobody", nil, "0 clusters are given"},
 		{"one with the id of the hub", []Cluster{{ID: "a", Set: "s"}, {ID: HubID, Set: "s"}}, "which is that of the hub"},
-		{"one id twice, not side by side", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "s"}, {ID: "a", Set: "s"}}, "both clusters have the id \"a\""},
+		{"one id twice, not side by side", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "s"}, {ID: "a", Set: "s"}}, "two clusters have the id \"a\""},
 		{"two sets", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "t"}}, "belongs to clusterset \"s\" and cluster b to \"t\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

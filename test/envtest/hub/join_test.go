@@ -62,7 +62,7 @@ var _ = Describe("Joining through a hub", func() {
 			MatchError(ContainSubstring("namespace comity-b is that of another cluster with the id b")))
 		Expect(done).To(BeEmpty())
 		Expect(install.Join(ctx, hub(), append(sides("a", "b"), impostor), steps(&done))).To(
-			MatchError(ContainSubstring(`both clusters have the id "b"`)))
+			MatchError(ContainSubstring(`two clusters have the id "b"`)))
 		Expect(done).To(BeEmpty())
 	})
 

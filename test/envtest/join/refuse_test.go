@@ -81,7 +81,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 	It("two agents with one id", func(ctx SpecContext) {
 		installed(ctx, "a", agentOf("a"), join.DefaultNamespace, "10.1.0.5")
 		installed(ctx, "b", agentOf("a"), join.DefaultNamespace, "10.2.0.5")
-		refused(ctx, []string{"join", "a", "b"}, `both clusters have the id "a"`)
+		refused(ctx, []string{"join", "a", "b"}, `two clusters have the id "a"`)
 	})
 
 	It("two clustersets", func(ctx SpecContext) {
