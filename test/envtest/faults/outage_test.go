@@ -36,7 +36,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 		gone := listen()
 		dead = gone.port
 		gone.close()
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range both() {
 			namespace := clusterset.Namespace(kept)
 			namespace.Annotations = map[string]string{model.AnnotationOnLost: string(model.OnLostKeep)}
 			m.Create(ctx, namespace)
@@ -109,7 +109,7 @@ var _ = Describe("FAULT 2 and 3: API servers that are down, with many services",
 		}
 		b.AwaitReady(ctx)
 		clusterset.AwaitQuiet(ctx, a, b)
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range both() {
 			m.HoldInvariants(began, nil, ns, kept)
 			Expect(m.AllBackends(ctx, ns)).To(Equal(whole))
 		}

@@ -48,6 +48,9 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	}
 })
 
+// both are the members of the set, but for those that a spec adds.
+func both() []*clusterset.Member { return []*clusterset.Member{a, b} }
+
 // healthy waits until both agents, which an earlier spec may have troubled, are
 // well again.
 func healthy(ctx context.Context) {

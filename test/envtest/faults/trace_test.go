@@ -38,7 +38,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 	BeforeAll(func(ctx SpecContext) {
 		healthy(ctx)
 		useContexts(ctx)
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range both() {
 			leads(ctx, m)
 			DeferCleanup(func(ctx SpecContext) {
 				Expect(m.Client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(install.Namespace), client.GracePeriodSeconds(0))).To(Succeed())
@@ -153,7 +153,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 
 	It("finds a held takeover", func(ctx SpecContext) {
 		const ns = "trace-takeover"
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range both() {
 			m.Create(ctx, clusterset.Namespace(ns))
 		}
 		a.Create(ctx, clusterset.Export(ns, "web")) // the older one, without a Service

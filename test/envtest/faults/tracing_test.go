@@ -20,8 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +27,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/app"
 	tracecmd "github.com/comity-mcs/comity/cmd/kubectl-comity/trace"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 	"github.com/comity-mcs/comity/test/install"
 )
@@ -41,15 +40,8 @@ func useContexts(ctx context.Context) {
 	bin := GinkgoT().TempDir()
 	Expect(os.Symlink(kubectl, filepath.Join(bin, "kubectl"))).To(Succeed())
 	GinkgoT().Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	file := clientcmdapi.NewConfig()
-	for _, m := range []*clusterset.Member{a, b} {
-		config := m.RESTConfig()
-		file.Clusters[m.ID()] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-		file.AuthInfos[m.ID()] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
-		file.Contexts[m.ID()] = &clientcmdapi.Context{Cluster: m.ID(), AuthInfo: m.ID()}
-	}
 	kubeconfig := filepath.Join(bin, "kubeconfig")
-	Expect(clientcmd.WriteToFile(*file, kubeconfig)).To(Succeed())
+	Expect(clusters.MergedKubeconfig(kubeconfig, both()...)).To(Succeed())
 	GinkgoT().Setenv("KUBECONFIG", kubeconfig)
 }
 
@@ -139,7 +131,7 @@ func fix(ctx context.Context, r tracecmd.Report) {
 // exported makes a Service that a exports and b imports, in a namespace of both.
 func exported(ctx context.Context, namespace string) {
 	GinkgoHelper()
-	for _, m := range []*clusterset.Member{a, b} {
+	for _, m := range both() {
 		m.AwaitReady(ctx)
 		m.Create(ctx, clusterset.Namespace(namespace))
 		DeferCleanup(func(ctx SpecContext) {

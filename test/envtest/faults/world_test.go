@@ -85,7 +85,7 @@ func setUp(ctx context.Context, namespaces ...string) {
 	GinkgoHelper()
 	healthy(ctx)
 	for _, ns := range namespaces {
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range both() {
 			m.Create(ctx, clusterset.Namespace(ns))
 			DeferCleanup(func(ctx SpecContext) {
 				Expect(m.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
@@ -184,7 +184,7 @@ func exportOne(ctx context.Context, m *clusterset.Member, ns, name string, port 
 func awaitLaterSecond(ctx context.Context, m *clusterset.Member, ns, name string) {
 	GinkgoHelper()
 	made := clusterset.Get(ctx, m, clusterset.Export(ns, name)).CreationTimestamp
-	for _, importer := range []*clusterset.Member{a, b} {
+	for _, importer := range both() {
 		Eventually(ctx, importer.Backends(ns, name)).ShouldNot(BeEmpty())
 	}
 	Eventually(ctx, time.Now).Should(BeTemporally(">", made.Add(1100*time.Millisecond)))
