@@ -57,23 +57,23 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, Seria
 		follows(ctx, 1)
 	})
 
-	It("that is revoked makes a Lost and removes nothing, and join repairs it", func(ctx SpecContext) {
+	It("that is revoked makes a Lost, removes nothing and fails no request, and join repairs it", kep("endpoint-ttl"), func(ctx SpecContext) {
 		imported = clusterB.settledSlicesFrom(ctx, key, clusterA, 1)
 		DeferCleanup(func(ctx SpecContext) { // whatever failed here shall fail here alone
 			shell.run(ctx, "kubectl comity join a b")
 			clusterB.awaitPeer(ctx)
 		})
+		stop := keepAsking(ctx, clusterB, hostOf(key))
 		shell.run(ctx, "kubectl --context a -n comity-system delete serviceaccount peer-b")
 		// An open watch outlives its token, so the connection is reset too.
 		Expect(clusterB.Block(ctx, clusterA.Cluster)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(clusterB.Unblock(ctx)).To(Succeed()) })
-		clusterB.expectSource(ctx, key, condition.ReasonLost)
+		Expect(clusterB.expectSource(ctx, key, condition.ReasonLost)).To(ContainSubstring("last confirmed"))
 		Expect(clusterB.Unblock(ctx)).To(Succeed())
 		Eventually(ctx, clusterB.peerConditions).WithArguments(ctx, clusterA).
 			Should(ContainElement(And(HaveField("Type", exchangev1alpha1.PeerConnected), HaveField("Status", Not(Equal(metav1.ConditionTrue))), HaveField("Message", ContainSubstring("kubectl comity join")))))
 		clusterB.expectSource(ctx, key, condition.ReasonLost)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
-		clusterB.expectAnswers(ctx, hostOf(key), servicePort, clusterA.awaitPods(ctx, key.Namespace, key.Name, 1)...)
 		By("restarting with the revoked token")
 		clusterB.replaceLeader(ctx)
 		Consistently(ctx, clusterB.slicesFrom).WithArguments(ctx, key, "a").Should(Equal(imported), "slices from a stay as they are")
@@ -82,6 +82,10 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, Seria
 		shell.run(ctx, "kubectl comity join a b")
 		clusterB.expectSource(ctx, key, condition.ReasonConnected)
 		Expect(clusterB.slicesFrom(ctx, key, "a")).To(Equal(imported), "slices from a stay as they are")
+		requests, failed := stop()
+		step("in b: %d requests while the credential was revoked, failed: %v", requests, failed)
+		Expect(failed).To(BeEmpty())
+		Expect(requests).To(BeNumerically(">", 100))
 		follows(ctx, 2)
 	})
 })

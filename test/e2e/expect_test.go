@@ -90,6 +90,30 @@ func (m *member) expectImported(ctx context.Context, key types.NamespacedName, k
 	return imported
 }
 
+// source is what a ServiceImport says of the clusters that contribute to it.
+func (m *member) source(ctx context.Context, key types.NamespacedName) (*metav1.Condition, error) {
+	imported := &mcsv1beta1.ServiceImport{}
+	if err := m.client.Get(ctx, key, imported); err != nil {
+		return nil, err
+	}
+	if found := meta.FindStatusCondition(imported.Status.Conditions, condition.TypeAvailable); found != nil {
+		return found, nil
+	}
+	return &metav1.Condition{}, nil
+}
+
+// expectSource waits until it says reason, and gives the message.
+func (m *member) expectSource(ctx context.Context, key types.NamespacedName, reason string) string {
+	GinkgoHelper()
+	var found *metav1.Condition
+	Eventually(ctx, func() (_ *metav1.Condition, err error) {
+		found, err = m.source(ctx, key)
+		return found, err
+	}).Should(HaveField("Reason", reason), "Available of ServiceImport %s in cluster %s", key, m.ID())
+	step("in %s: ServiceImport %s: Available=%s, %s: %s", m.ID(), key, found.Status, found.Reason, found.Message)
+	return found.Message
+}
+
 // traces lists what Comity made of key in m, as kind and name.
 func (m *member) traces(ctx context.Context, key types.NamespacedName) ([]string, error) {
 	var found []string

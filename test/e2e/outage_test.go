@@ -5,8 +5,6 @@ package e2e
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -18,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -26,8 +23,6 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Seri
 	const namespace = "outage"
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: namespace, Name: name} }
 	kept, withdrawn, own, turned := named("kept"), named("withdrawn"), named("own"), named("turned")
-	local := types.NamespacedName{Namespace: "outage-local", Name: "local"}
-	var locals map[string][]string // Pods of local by cluster id
 
 	BeforeAll(func(ctx SpecContext) {
 		for _, m := range bothMembers() {
@@ -42,7 +37,6 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Seri
 		}
 		clusterB.create(ctx, newService(namespace, turned.Name, corev1.ServiceTypeClusterIP), newExport(namespace, turned.Name))
 		clusterA.expectImported(ctx, turned, mcsv1beta1.ClusterSetIP, "b")
-		locals = exportFromBoth(ctx, local, 2, map[string]string{model.AnnotationTiers: "self; *"}, func(*corev1.ServiceSpec) {})
 		// Whatever happens, the specs that follow find it running.
 		DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
 		clusterB.scaleComity(ctx, 0)
@@ -69,26 +63,6 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Seri
 		Expect(refusal).To(ContainSubstring("failed calling webhook"))
 	})
 
-	// The local endpoints of a derived Service are written by the local Comity, as the
-	// others are: it has to run for them to go, and nobody else has.
-	It("a Service with tiers self; * is answered by b while its Pods in a are gone, and a writes nothing of b", func(ctx SpecContext) {
-		const requests = 100
-		ofB := clusterA.settledSlicesFrom(ctx, local, clusterB, 2)
-		server := newServer(local.Namespace, local.Name, 2)
-		Expect(clusterA.patch(ctx, server.DeepCopy(), replicas(0))).To(Succeed())
-		clusterA.awaitPods(ctx, local.Namespace, local.Name, 0)
-		clusterA.expectAnswers(ctx, hostOf(local), servicePort, locals["b"]...)
-		for _, target := range clusterA.targets(ctx, hostOf(local)) {
-			Expect(clusterA.ask(ctx, target, servicePort, requests)).To(ConsistOf(locals["b"]))
-			step("from a: %d of %d requests to %s went to b", requests, requests, target)
-		}
-
-		Expect(clusterA.patch(ctx, server.DeepCopy(), replicas(2))).To(Succeed())
-		clusterA.expectAnswers(ctx, hostOf(local), servicePort, clusterA.awaitPods(ctx, local.Namespace, local.Name, 2)...)
-		Expect(clusterA.slicesFrom(ctx, local, "b")).To(Equal(ofB), "slices from b were as good as before")
-		step("in a: %v from b were not written", slices.Collect(maps.Keys(ofB)))
-	})
-
 	It("what a changes meanwhile arrives once it runs again", func(ctx SpecContext) {
 		Expect(clusterA.patch(ctx, newServer(namespace, kept.Name, 1), replicas(2))).To(Succeed())
 		pods := clusterA.awaitPods(ctx, namespace, kept.Name, 2)
@@ -112,19 +86,6 @@ var _ = Describe("FAULT 20: while no replica of Comity runs in b", Ordered, Seri
 		for _, m := range bothMembers() {
 			m.expectNoTrace(ctx, own)
 		}
-	})
-
-	It("and when all replicas die at once, those that follow write nothing", func(ctx SpecContext) {
-		before := clusterB.atRest(ctx)
-		var old corev1.PodList
-		Expect(clusterB.client.List(ctx, &old, client.InNamespace(install.Namespace))).To(Succeed())
-		Expect(clusterB.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(install.Namespace), client.GracePeriodSeconds(0))).To(Succeed())
-		for _, pod := range old.Items {
-			Eventually(ctx, clusterB.leader).WithArguments(ctx).Should(Not(Or(BeEmpty(), Equal(pod.Name))), "nobody new leads")
-		}
-		clusterB.awaitComity(ctx)
-		step("in b: all replicas are new")
-		Consistently(ctx, func() string { return clusterB.changedSince(ctx, before) }).Should(BeEmpty())
 	})
 })
 

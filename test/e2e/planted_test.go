@@ -25,7 +25,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
-	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -101,8 +100,6 @@ func (f planted) isNamedAndEnds(ctx context.Context) {
 var _ = Describe("A fault of one Service is the first cause that trace names:", Ordered, ContinueOnFailure, beyond(), func() {
 	const trace = "trace planted/web a b --from a --to b"
 	key := types.NamespacedName{Namespace: "planted", Name: "web"}
-	taken := types.NamespacedName{Namespace: "planted", Name: "taken"}
-	late := types.NamespacedName{Namespace: "planted-late", Name: "web"}
 
 	BeforeAll(func(ctx SpecContext) {
 		for _, m := range bothMembers() {
@@ -113,16 +110,6 @@ var _ = Describe("A fault of one Service is the first cause that trace names:", 
 	})
 
 	DescribeTable("and its advice ends it", func(ctx SpecContext, f planted) { f.isNamedAndEnds(ctx) },
-		Entry("a scope that leaves the cluster out", planted{
-			plant: func(ctx context.Context) {
-				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"annotations": {"comity.dev/export-to-selector": "region=elsewhere"}}}`)).To(Succeed())
-			},
-			command: trace,
-			words:   []string{"planted/web", "export-to"},
-			repair: func(ctx context.Context) {
-				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"annotations": {"comity.dev/export-to-selector": null}}}`)).To(Succeed())
-			},
-		}),
 		Entry("a policy that denies", planted{
 			plant: func(ctx context.Context) {
 				policy := newPolicy("planted", `package comity.policies.planted
@@ -141,68 +128,7 @@ deny contains {"msg": "the owner is not known"} if {
 				Expect(clusterA.patch(ctx, newExport(key.Namespace, key.Name), `{"metadata": {"labels": {"owner": "web"}}}`)).To(Succeed())
 			},
 		}),
-		Entry("a namespace that the importing cluster lacks", planted{
-			plant: func(ctx context.Context) {
-				clusterA.create(ctx, newNamespace(late.Namespace), newServer(late.Namespace, late.Name, 1),
-					newService(late.Namespace, late.Name, corev1.ServiceTypeClusterIP), newExport(late.Namespace, late.Name))
-			},
-			command: "trace planted-late/web a b --from a --to b",
-			words:   []string{"NamespaceMissing"},
-		}),
-		Entry("a name that another Service took", planted{
-			plant: func(ctx context.Context) {
-				for _, name := range []string{model.DerivedName(taken.Name), model.AlternateDerivedName(taken.Name)} {
-					clusterB.create(ctx, newService(taken.Namespace, name, corev1.ServiceTypeClusterIP))
-				}
-				clusterA.create(ctx, newServer(taken.Namespace, taken.Name, 1), newService(taken.Namespace, taken.Name, corev1.ServiceTypeClusterIP),
-					newExport(taken.Namespace, taken.Name))
-			},
-			command: "trace planted/taken a b --from a --to b",
-			words:   []string{"Service planted/" + model.DerivedName(taken.Name)},
-			repair: func(ctx context.Context) {
-				for _, name := range []string{model.DerivedName(taken.Name), model.AlternateDerivedName(taken.Name)} {
-					Expect(clusterB.client.Delete(ctx, newService(taken.Namespace, name, corev1.ServiceTypeClusterIP))).To(Succeed())
-				}
-			},
-		}),
 	)
-})
-
-// held is exported first from a, where it has no Service, and then from b. A Service in a that comes
-// after b's list has formed is a takeover. The list forms while other specs run.
-var (
-	held       = types.NamespacedName{Namespace: "held", Name: "web"}
-	heldFormed time.Time
-)
-
-// exportHeld exports held from both clusters.
-func exportHeld(ctx context.Context) {
-	GinkgoHelper()
-	for _, m := range bothMembers() {
-		m.create(ctx, newNamespace(held.Namespace))
-	}
-	clusterA.create(ctx, newExport(held.Namespace, held.Name))
-	clusterB.create(ctx, newServer(held.Namespace, held.Name, 1), newService(held.Namespace, held.Name, corev1.ServiceTypeClusterIP), newExport(held.Namespace, held.Name))
-	clusterB.expectImported(ctx, held, mcsv1beta1.ClusterSetIP, "b")
-	heldFormed = time.Now()
-}
-
-// It comes last, when the list has long formed.
-var _ = Describe("A takeover that is held", Serial, SpecPriority(-1), beyond(), func() {
-	const formation = 2*time.Minute + 5*time.Second // how long a list takes to form
-
-	It("is the first cause that trace names, and its advice ends it", func(ctx SpecContext) {
-		planted{
-			plant: func(ctx context.Context) {
-				letPass(ctx, heldFormed, formation)
-				other := newService(held.Namespace, held.Name, corev1.ServiceTypeClusterIP)
-				other.Spec.Ports[0].Port = servicePort + 1
-				clusterA.create(ctx, newServer(held.Namespace, held.Name, 1), other)
-			},
-			command: "trace held/web a b --from a --to b",
-			words:   []string{"TakeoverHeld"},
-		}.isNamedAndEnds(ctx)
-	})
 })
 
 var _ = Describe("A fault of a cluster is the first cause that trace or diagnose names:", Ordered, ContinueOnFailure, Serial, beyond(), func() {
@@ -256,23 +182,6 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 			},
 			command: diagnose,
 			words:   []string{"NetworkPolicy planted-all/closed"},
-		}),
-		Entry("a token that was revoked", planted{
-			plant: func(ctx context.Context) {
-				shell.run(ctx, "kubectl --context a -n comity-system delete serviceaccount peer-b")
-				Expect(clusterB.Block(ctx, clusterA.Cluster)).To(Succeed()) // an open watch outlives its token
-				Expect(clusterB.Unblock(ctx)).To(Succeed())
-			},
-			command: trace,
-			words:   []string{"Peer a", "Unauthorized"}, // Unreachable is what the broken connection leaves for a moment
-		}),
-		Entry("an agent that is stopped", planted{
-			plant: func(ctx context.Context) {
-				DeferCleanup(func(ctx SpecContext) { clusterB.scaleComity(ctx, 2) })
-				clusterB.scaleComity(ctx, 0)
-			},
-			command: trace,
-			words:   []string{"NotRunning", "scale deployment comity"},
 		}),
 		Entry("a certificate that has expired", planted{
 			plant: func(ctx context.Context) {

@@ -152,7 +152,6 @@ var _ = SynchronizedBeforeSuite(func(ctx SpecContext) []byte {
 	Expect(clusters.MergedKubeconfig(filepath.Join(made.Dir, "kubeconfig"), bothMembers()...)).To(Succeed())
 	followGuide(ctx)
 	startClients(ctx)
-	exportHeld(ctx)
 	ready = true
 	shared, err := json.Marshal(made)
 	Expect(err).NotTo(HaveOccurred())

@@ -9,53 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 )
-
-const (
-	// kubelet runs what has a manifest in the one folder; the other is any place beside it.
-	manifest, parked = "/etc/kubernetes/manifests/kube-apiserver.yaml", "/etc/kubernetes/kube-apiserver.yaml.parked"
-	// outageTimeout bounds the wait until the kubelet has done what the manifests say.
-	outageTimeout = 3 * time.Minute
-)
-
-// StopAPIServer ends the API server, as an upgrade of the control plane does,
-// and waits until it answers no more. Pods, kube-proxy and CoreDNS go on.
-func (c *Cluster) StopAPIServer(ctx context.Context) error {
-	return c.move(ctx, manifest, parked, false)
-}
-
-// StartAPIServer undoes StopAPIServer and waits until the API server is ready.
-// It does nothing to one that was not stopped.
-func (c *Cluster) StartAPIServer(ctx context.Context) error {
-	return c.move(ctx, parked, manifest, true)
-}
-
-func (c *Cluster) move(ctx context.Context, from, to string, wanted bool) error {
-	ctx, cancel := context.WithTimeout(ctx, outageTimeout)
-	defer cancel()
-	script := fmt.Sprintf("if [ -e %s ]; then mv %s %s; fi", from, from, to)
-	if _, err := c.tools.run(ctx, c.tools.docker, nil, "exec", c.nodes[0].name, "sh", "-ec", script); err != nil {
-		return err
-	}
-	config := c.RESTConfig()
-	config.Timeout = 2 * time.Second
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	var last error
-	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		_, last = client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
-		return (last == nil) == wanted, nil
-	})
-	if err != nil {
-		return fmt.Errorf("wait until the API server of %s answers (wanted: %t): %w; it said last: %w", c.Name(), wanted, err, last)
-	}
-	return nil
-}
 
 // Block resets every connection from Pods of c to the API server of peer, those
 // that are open too, until Unblock. Nodes still reach it.
@@ -110,21 +64,6 @@ func (c *Cluster) onNodes(ctx context.Context, script string) error {
 		cancel()
 		if err != nil {
 			return fmt.Errorf("run a script on node %s: %w", n.name, err)
-		}
-	}
-	return nil
-}
-
-// Freeze stops every process on the nodes of c at once, as a machine that hangs, until Thaw.
-func (c *Cluster) Freeze(ctx context.Context) error { return c.onEngine(ctx, "pause") }
-
-// Thaw undoes Freeze.
-func (c *Cluster) Thaw(ctx context.Context) error { return c.onEngine(ctx, "unpause") }
-
-func (c *Cluster) onEngine(ctx context.Context, verb string) error {
-	for _, n := range c.nodes {
-		if _, err := c.tools.run(ctx, c.tools.docker, nil, verb, n.name); err != nil {
-			return err
 		}
 	}
 	return nil

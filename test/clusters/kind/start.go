@@ -115,7 +115,7 @@ func (c *Cluster) create(ctx context.Context, options Options) error {
 
 // patches keep a busy machine from changing what Kubernetes itself does. There is one
 // controller manager and one scheduler, which would restart if they renewed a lease too late. A
-// node whose heartbeat is late, or that was frozen, would have all of its Pods marked as not ready.
+// node whose heartbeat is late would have all of its Pods marked as not ready.
 // containerd would ask the process of each Pod every second what it uses, which nobody reads
 // here: with 60 Pods that takes a third of a processor.
 const patches = `containerdConfigPatches:
