@@ -317,6 +317,8 @@ func makeSecret(ctx SpecContext, id model.ClusterID, name string, labels map[str
 }
 
 var _ = Describe("Disconnect", func() {
+	BeforeEach(agentsRemove)
+
 	It("takes back every right of the one peer and none of the other", func(ctx SpecContext) {
 		d := cluster("c")
 		d.ID = "d"

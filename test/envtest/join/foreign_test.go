@@ -79,6 +79,7 @@ var _ = Describe("an exchange namespace that somebody made before the join", Ord
 	})
 
 	It("is not the join's if it was made again, or if an earlier version did not record it and others have rights", func(ctx SpecContext) {
+		agentsRemove()
 		record := func(uid any) {
 			role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: join.DefaultNamespace, Name: "peer-late"}}
 			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{"namespace.comity.dev/" + name: uid}}})

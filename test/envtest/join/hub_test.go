@@ -107,6 +107,7 @@ var _ = Describe("kubectl comity with a hub", Ordered, func() {
 	})
 
 	It("takes a member out, in the hub and in those that remain", func(ctx SpecContext) {
+		agentsRemove()
 		_, _, err := p.run(ctx, "leave", "a", "b", "--hub", "c", "--yes")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(exists(ctx, "c", &corev1.ServiceAccount{}, join.DefaultNamespace, "member-spoke-a")).To(BeFalse())

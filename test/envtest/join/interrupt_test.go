@@ -6,14 +6,11 @@ package join
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,8 +20,14 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
-// interrupter lets a number of writes through, in whatever cluster, and no more.
-type interrupter struct{ left atomic.Int64 }
+// interrupter cuts the connection at the first of the writes, in whatever cluster, that it
+// has not seen before. So a join that is repeated gets one write further each time.
+type interrupter struct {
+	// learning is true while it only watches.
+	learning bool
+	// seen and made are how often each write was there at most in an attempt, and is in this one.
+	seen, made map[string]int
+}
 
 type interrupted struct {
 	http.RoundTripper
@@ -33,11 +36,26 @@ type interrupted struct {
 
 func (i interrupted) RoundTrip(r *http.Request) (*http.Response, error) {
 	// Reviews are questions, although they are posted.
-	write := r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "reviews")
-	if write && i.by.left.Add(-1) < 0 {
+	if write := r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "reviews"); write && i.by.cuts(r) {
 		return nil, errors.New("the connection was cut")
 	}
 	return i.RoundTripper.RoundTrip(r)
+}
+
+func (i *interrupter) cuts(r *http.Request) bool {
+	what := r.Method + " " + r.URL.String()
+	i.made[what]++
+	if i.made[what] <= i.seen[what] {
+		return false
+	}
+	i.seen[what] = i.made[what]
+	return !i.learning
+}
+
+// join joins two clusters, whose requests are made one after the other.
+func (i *interrupter) join(ctx context.Context, one, other model.ClusterID, opts join.Options) error {
+	i.made = map[string]int{}
+	return install.Join(ctx, nil, []join.Cluster{i.cluster("a", one), i.cluster("b", other)}, opts)
 }
 
 func (i *interrupter) cluster(at, id model.ClusterID) join.Cluster {
@@ -57,60 +75,51 @@ func reading(ctx context.Context, holder, peer model.ClusterID) func() error {
 	}
 }
 
-// unlimited is more writes than any join makes.
-const unlimited = 1000
-
-// finishedWhenRepeated joins pairs of clusters with opts, each cut after another number of writes. A join
-// without options has to finish what was begun then, so that both read each other.
-func finishedWhenRepeated(ctx context.Context, id string, opts join.Options, atLeast int) {
+// bothRead expects that clusters a and b, under these ids, read each other.
+func bothRead(ctx context.Context, one, other model.ClusterID, after int) {
 	GinkgoHelper()
-	attempt := func(n int) (by *interrupter, pair []join.Cluster, err error) {
-		by = &interrupter{}
-		pair = []join.Cluster{by.cluster("a", model.ClusterID(fmt.Sprintf("%s-%d-a", id, n))), by.cluster("b", model.ClusterID(fmt.Sprintf("%s-%d-b", id, n)))}
-		if opts.Rotate {
-			by.left.Store(unlimited)
-			Expect(install.Join(ctx, nil, pair, join.Options{})).To(Succeed())
-		}
-		by.left.Store(int64(n))
-		return by, pair, install.Join(ctx, nil, pair, opts)
-	}
-	uncut, _, err := attempt(unlimited)
-	Expect(err).NotTo(HaveOccurred())
-	var cut atomic.Int64
-	var all errgroup.Group
-	all.SetLimit(8)
-	for n := range unlimited - int(uncut.left.Load()) {
-		all.Go(func() error {
-			defer GinkgoRecover()
-			by, pair, err := attempt(n)
-			if err == nil {
-				return nil // the first join made what all share, too
-			}
-			cut.Add(1)
-			Expect(err).To(MatchError(ContainSubstring("the connection was cut")), "after %d writes", n)
-			Expect(err).To(MatchError(ContainSubstring(fmt.Sprintf("cluster %s-%d-", id, n))), "after %d writes", n)
-			by.left.Store(unlimited)
-			Expect(install.Join(ctx, nil, pair, join.Options{})).To(Succeed(), "after %d writes", n)
-			one, other := pair[0].ID, pair[1].ID
-			Eventually(reading(ctx, "b", one)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
-			Eventually(reading(ctx, "a", other)).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
-			Eventually(func() error {
-				return connectTo(credential(ctx, "a", other)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other, one)))
-			}).WithTimeout(cachedFor).Should(Succeed(), "after %d writes", n)
-			return nil
-		})
-	}
-	Expect(all.Wait()).To(Succeed())
-	Expect(cut.Load()).To(BeNumerically(">", atLeast), "a join makes more writes than that")
+	Eventually(reading(ctx, "b", one)).WithTimeout(cachedFor).Should(Succeed(), "after %d cuts", after)
+	Eventually(reading(ctx, "a", other)).WithTimeout(cachedFor).Should(Succeed(), "after %d cuts", after)
+	Eventually(func() error {
+		return connectTo(credential(ctx, "a", other)).List(ctx, &v1alpha1.ExportRecordList{}, client.InNamespace(model.ScopedExchangeNamespace(other, one)))
+	}).WithTimeout(cachedFor).Should(Succeed(), "after %d cuts", after)
 }
+
+// A join makes far fewer writes than this.
+const unlimited = 1000
 
 var _ = Describe("A join that is interrupted", func() {
 	It("at any write is finished when it is repeated", func(ctx SpecContext) {
-		finishedWhenRepeated(ctx, "cut", join.Options{}, 20)
+		by, cuts := &interrupter{seen: map[string]int{}}, 0
+		for ; cuts < unlimited; cuts++ {
+			err := by.join(ctx, "cut-a", "cut-b", join.Options{})
+			if err == nil {
+				break
+			}
+			Expect(err).To(MatchError(And(ContainSubstring("the connection was cut"), ContainSubstring("cluster cut-"))), "after %d cuts", cuts)
+		}
+		Expect(cuts).To(And(BeNumerically(">", 20), BeNumerically("<", unlimited)), "the writes of a join")
+		bothRead(ctx, "cut-a", "cut-b", cuts)
 	})
 
 	It("while it rotates is finished when it is repeated", func(ctx SpecContext) {
-		finishedWhenRepeated(ctx, "turn", join.Options{Rotate: true}, 6)
+		by, cuts := &interrupter{learning: true}, 0
+		for range 2 { // it sees what a join writes that finds all in place, and cuts what a rotation adds
+			by.seen = map[string]int{}
+			Expect(by.join(ctx, "turn-a", "turn-b", join.Options{})).To(Succeed())
+		}
+		by.learning = false
+		for ; cuts < unlimited; cuts++ {
+			err := by.join(ctx, "turn-a", "turn-b", join.Options{Rotate: true})
+			if err == nil {
+				break
+			}
+			Expect(err).To(MatchError(And(ContainSubstring("the connection was cut"), ContainSubstring("cluster turn-"))), "after %d cuts", cuts)
+			free := &interrupter{learning: true, seen: map[string]int{}}
+			Expect(free.join(ctx, "turn-a", "turn-b", join.Options{})).To(Succeed(), "after %d cuts", cuts)
+			bothRead(ctx, "turn-a", "turn-b", cuts)
+		}
+		Expect(cuts).To(And(BeNumerically(">", 6), BeNumerically("<", unlimited)), "the writes that a rotation adds")
 	})
 
 	It("makes the old token useless when it rotates", func(ctx SpecContext) {

@@ -63,6 +63,7 @@ var _ = Describe("kubectl comity leave", func() {
 	BeforeEach(func(ctx SpecContext) {
 		specs++
 		forgetAll(ctx)
+		agentsRemove()
 		p, namespace = &plugin{kubeconfig: all().write()}, fmt.Sprintf("leave-%d", specs)
 	})
 
@@ -117,7 +118,6 @@ var _ = Describe("kubectl comity leave", func() {
 		Expect(admin("a").Delete(ctx, peerOf(ctx, "a", "vanished"))).To(Succeed())
 		derived := importing(ctx, "a", "standing", "vanished")
 		removing.Store(false)
-		DeferCleanup(removing.Store, true)
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: model.LeaderLease}}
 		Expect(admin("a").Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":"gone"}}`)))).To(Succeed())
 		out, _, err := p.run(ctx, "leave", "--id", "vanished", "a", "--yes")

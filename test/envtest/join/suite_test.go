@@ -32,7 +32,7 @@ import (
 )
 
 func TestJoin(t *testing.T) {
-	suite.Run(t, "join", suite.Waits{})
+	suite.Run(t, "join", suite.Waits{Poll: 100 * time.Millisecond})
 }
 
 var scheme = suite.Scheme()
@@ -40,12 +40,15 @@ var scheme = suite.Scheme()
 // clusters are a, b and c: API servers of their own, started once.
 var clusters = map[model.ClusterID]*rest.Config{}
 
+// administrators have the clients of admin.
+var administrators = map[model.ClusterID]client.Client{}
+
 var _ = BeforeSuite(func() {
 	for i, config := range suite.Start(suite.APIServer(), suite.APIServer(), suite.APIServer()) {
-		clusters[[]model.ClusterID{"a", "b", "c"}[i]] = config
+		id := []model.ClusterID{"a", "b", "c"}[i]
+		clusters[id], administrators[id] = config, connectTo(config)
 		stateServiceRange(config)
 	}
-	removing.Store(true)
 	ctx, stop := context.WithCancel(context.Background())
 	var agents sync.WaitGroup
 	for id := range clusters {
@@ -54,8 +57,14 @@ var _ = BeforeSuite(func() {
 	DeferCleanup(func() { stop(); agents.Wait() })
 })
 
-// removing is false while no agent removes what it imported.
+// removing is true while agents remove what they imported.
 var removing atomic.Bool
+
+// agentsRemove has them do so until the spec ends.
+func agentsRemove() {
+	removing.Store(true)
+	DeferCleanup(removing.Store, false)
+}
 
 // removeImports does what agents do with a Peer that was removed: they remove what they
 // imported, and say so.
@@ -63,7 +72,7 @@ func removeImports(ctx context.Context, c client.Client) {
 	defer GinkgoRecover()
 	for ctx.Err() == nil {
 		var peers v1alpha1.PeerList
-		if err := c.List(ctx, &peers); err == nil && removing.Load() {
+		if removing.Load() && c.List(ctx, &peers) == nil {
 			for i := range peers.Items {
 				if peer := &peers.Items[i]; peer.Spec.Removed {
 					apimeta.SetStatusCondition(&peer.Status.Conditions, metav1.Condition{Type: v1alpha1.PeerRemoved, Status: "True", Reason: "Removed", ObservedGeneration: peer.Generation})
@@ -134,10 +143,7 @@ func connectTo(config *rest.Config) client.Client {
 	return c
 }
 
-func admin(id model.ClusterID) client.Client {
-	GinkgoHelper()
-	return connectTo(clusters[id])
-}
+func admin(id model.ClusterID) client.Client { return administrators[id] }
 
 // forgetAll deletes the Peers of other specs, which belong to no namespace.
 func forgetAll(ctx SpecContext) {
