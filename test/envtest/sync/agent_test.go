@@ -41,8 +41,11 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 )
 
-// retry is shortened from 10 s.
-const retry = time.Second
+// Times, shortened from 10 s.
+const (
+	retry     = time.Second
+	heartbeat = 2 * time.Second
+)
 
 // agent is what runs in a cluster: the members and the controllers, as the program wires them.
 type agent struct {
@@ -90,7 +93,7 @@ func (c *cluster) start() {
 			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
 		},
 		LocalCluster: func() model.LocalCluster { return model.LocalCluster{} }, LocalClusterChanged: &notify.Notifier{},
-		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, Retry: retry,
+		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, Retry: retry, HeartbeatInterval: heartbeat,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())

@@ -28,7 +28,7 @@ const (
 )
 
 func TestSync(t *testing.T) {
-	suite.Run(t, "sync", suite.Waits{Soon: soon, Quiet: settled, Poll: 50 * time.Millisecond})
+	suite.Run(t, "sync", suite.Waits{Soon: soon, Quiet: settled, Poll: 100 * time.Millisecond})
 }
 
 var scheme = suite.Scheme()

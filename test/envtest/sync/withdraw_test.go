@@ -187,7 +187,10 @@ var _ = Describe("the withdrawal of an export", func() {
 		Expect(a.record("comity-a", ns, "web").Spec.Suspended).To(BeFalse())
 		Eventually(func() map[string]string { return a.record("comity-a", ns, "web").Annotations }).ShouldNot(HaveKey(model.AnnotationConfirmLost))
 		for _, c := range []*cluster{a, b} {
-			Eventually(func() []string { return c.ownedIn(ns) }).Should(BeEmpty(), "in cluster %s", c.id)
+			Eventually(func() []string {
+				c.agent.policies.All() // as ten seconds later, when an import is decided again
+				return c.ownedIn(ns)
+			}).Should(BeEmpty(), "in cluster %s", c.id)
 		}
 	}, Serial)
 
