@@ -58,60 +58,56 @@ func finalizers(ctx context.Context, m *clusterset.Member, ns string) (out []str
 }
 
 var _ = Describe("FAULT 41 and 51: all that Comity has in a cluster is deleted,", func() {
-	namespace := func(ctx context.Context) { deleteNamespace(ctx, a, install.Namespace) }
-	definitions := func(ctx context.Context) { undefine(ctx, a) }
-	peers := func(ctx context.Context) {
-		Expect(a.Client.DeleteAllOf(ctx, &exchangev1alpha1.Peer{})).To(Succeed())
-	}
-	secrets := func(ctx context.Context) {
-		Expect(a.Client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(install.Namespace))).To(Succeed())
-	}
-	kill := func(ctx context.Context) { a.KillAgent(ctx) }
-
-	DescribeTable("and what is imported stays; once it is installed and joined again everything follows:",
-		func(ctx SpecContext, ns string, deletions ...func(context.Context)) {
-			setUp(ctx, ns)
-			DeferCleanup(func(ctx SpecContext) { // whatever of it was reached
-				a.Reinstall(ctx)
-				set.Join(ctx, "a", "b")
-			}, NodeTimeout(3*time.Minute))
-			for i := range 3 {
-				exportOne(ctx, b, ns, fmt.Sprintf("web-%d", i), 8080, fmt.Sprintf("10.88.0.%d", i+1))
-			}
-			exportOne(ctx, a, ns, "web-0", 8080, "10.88.1.1")
-			Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(HaveLen(4))
-			Eventually(ctx, func() []string { return b.AllBackends(ctx, ns) }).Should(HaveLen(4))
-			whole, before := a.AllBackends(ctx, ns), addresses(ctx, a, ns)
-			stays := func(while string) {
-				GinkgoHelper()
-				kept(ctx, a, ns, whole, while)
-				Expect(addresses(ctx, a, ns)).To(Equal(before), while)
-				Expect(b.AllBackends(ctx, ns)).To(Equal(whole), "%s, in b", while)
-			}
-			for i, deletion := range deletions {
-				deletion(ctx)
-				stays(fmt.Sprint("deletion ", i))
-			}
-			Expect(finalizers(ctx, a, ns)).To(BeEmpty())
-
-			By("installing Comity again, without its Peers")
+	const ns = "deleted"
+	It("and what is imported stays; once it is installed and joined again everything follows", func(ctx SpecContext) {
+		setUp(ctx, ns)
+		afterFailure(func(ctx context.Context) {
 			a.Reinstall(ctx)
-			stays("it does not know its peers")
-			a.KillAgent(ctx)
-			a.AwaitReady(ctx)
-			stays("after a restart")
-			By("joining again")
 			set.Join(ctx, "a", "b")
-			change(ctx, b, ns, "web-1", "10.88.0.9")
-			Eventually(ctx, a.Backends(ns, "web-1")).WithTimeout(nextTry).Should(Equal([]string{"b/10.88.0.9"}))
-			change(ctx, a, ns, "web-0", "10.88.1.9")
-			Eventually(ctx, b.Backends(ns, "web-0")).WithTimeout(nextTry).Should(Equal([]string{"a/10.88.1.9", "b/10.88.0.1"}))
-			withdraw(ctx, ns, "web-2")
-			Eventually(ctx, a.Backends(ns, "web-2")).Should(BeEmpty())
-			Eventually(ctx, held(a, ns)).Should(BeEmpty())
-			Eventually(ctx, held(b, ns)).Should(BeEmpty())
-		},
-		Entry("Peers, Secrets, definitions, and then the namespace", SpecTimeout(5*time.Minute), "deleted-1", peers, kill, secrets, definitions, namespace),
-		Entry("the namespace, and then the definitions", SpecTimeout(5*time.Minute), "deleted-2", namespace, kill, definitions),
-	)
+		})
+		for i := range 3 {
+			exportOne(ctx, b, ns, fmt.Sprintf("web-%d", i), 8080, fmt.Sprintf("10.88.0.%d", i+1))
+		}
+		exportOne(ctx, a, ns, "web-0", 8080, "10.88.1.1")
+		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(HaveLen(4))
+		Eventually(ctx, func() []string { return b.AllBackends(ctx, ns) }).Should(HaveLen(4))
+		whole, before := a.AllBackends(ctx, ns), addresses(ctx, a, ns)
+		stays := func(while string) {
+			GinkgoHelper()
+			kept(ctx, a, ns, whole, while)
+			Expect(addresses(ctx, a, ns)).To(Equal(before), while)
+			Expect(b.AllBackends(ctx, ns)).To(Equal(whole), "%s, in b", while)
+		}
+		By("deleting the Peers, while the agent runs and when it starts")
+		Expect(a.Client.DeleteAllOf(ctx, &exchangev1alpha1.Peer{})).To(Succeed())
+		stays("its Peers are deleted")
+		a.KillAgent(ctx)
+		a.AwaitLeader(ctx)
+		stays("it started without Peers")
+		By("deleting the Secrets, the definitions, and then the namespace")
+		Expect(a.Client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(install.Namespace))).To(Succeed())
+		stays("its Secrets are deleted")
+		undefine(ctx, a)
+		stays("its definitions are deleted")
+		deleteNamespace(ctx, a, install.Namespace)
+		stays("its namespace is deleted")
+		Expect(finalizers(ctx, a, ns)).To(BeEmpty())
+
+		By("installing Comity again, without its Peers")
+		a.Reinstall(ctx)
+		stays("it does not know its peers")
+		a.KillAgent(ctx)
+		a.AwaitReady(ctx)
+		stays("after a restart")
+		By("joining again")
+		set.Join(ctx, "a", "b")
+		change(ctx, b, ns, "web-1", "10.88.0.9")
+		Eventually(ctx, a.Backends(ns, "web-1")).WithTimeout(nextTry).Should(Equal([]string{"b/10.88.0.9"}))
+		change(ctx, a, ns, "web-0", "10.88.1.9")
+		Eventually(ctx, b.Backends(ns, "web-0")).WithTimeout(nextTry).Should(Equal([]string{"a/10.88.1.9", "b/10.88.0.1"}))
+		withdraw(ctx, ns, "web-2")
+		Eventually(ctx, a.Backends(ns, "web-2")).Should(BeEmpty())
+		Eventually(ctx, held(a, ns)).Should(BeEmpty())
+		Eventually(ctx, held(b, ns)).Should(BeEmpty())
+	}, SpecTimeout(5*time.Minute))
 })

@@ -46,7 +46,7 @@ func deleteNamespace(ctx context.Context, m *clusterset.Member, name string) {
 }
 
 var _ = Describe("FAULT 26: the exchange namespaces of a peer are deleted", func() {
-	const ns, exports = "slip-exchange", 5
+	const ns, exports = "slip-exchange", 3
 	It("no importer loses an endpoint, also after a restart; joining again brings everything back, and what ended meanwhile is missing", func(ctx SpecContext) {
 		setUp(ctx, ns)
 		for i := range exports {
@@ -56,7 +56,7 @@ var _ = Describe("FAULT 26: the exchange namespaces of a peer are deleted", func
 		Eventually(ctx, all).Should(HaveLen(exports))
 		whole := all()
 
-		DeferCleanup(func(ctx SpecContext) { set.Join(ctx, "a", "b") }, NodeTimeout(time.Minute))
+		afterFailure(func(ctx context.Context) { set.Join(ctx, "a", "b") })
 		for _, name := range []string{model.ScopedExchangeNamespace("b", "a"), model.ExchangeNamespace("b")} {
 			deleteNamespace(ctx, b, name)
 		}

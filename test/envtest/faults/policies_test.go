@@ -74,8 +74,8 @@ var _ = Describe("FAULT 18: the policies are removed", func() {
 				policy.ObjectMeta = metav1.ObjectMeta{Name: policy.Name, Labels: policy.Labels}
 				Expect(client.IgnoreAlreadyExists(a.Client.Create(ctx, &policy))).To(Succeed())
 			}
-			a.Restart(ctx)
 		})
+		afterFailure(func(ctx context.Context) { a.Restart(ctx) })
 
 		By("evaluating nothing, where policies are required")
 		a.Restart(ctx, "--require-policies=export-scope,no-external-name")

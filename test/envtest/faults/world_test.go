@@ -94,6 +94,15 @@ func setUp(ctx context.Context, namespaces ...string) {
 	}
 }
 
+// afterFailure brings back what the specs after one that failed need.
+func afterFailure(mend func(context.Context)) {
+	DeferCleanup(func(ctx SpecContext) {
+		if CurrentSpecReport().Failed() {
+			mend(ctx)
+		}
+	}, NodeTimeout(3*time.Minute))
+}
+
 // kept expects that what m has imported in a namespace stays as it is.
 func kept(ctx context.Context, m *clusterset.Member, ns string, whole []string, while string) {
 	GinkgoHelper()
