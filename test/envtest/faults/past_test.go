@@ -26,23 +26,32 @@ import (
 // longer with every outage.
 const nextTry = 90 * time.Second
 
-var _ = Describe("FAULT 2 and 4: the API server of a peer is away for a while, and its etcd is restored from the past", func() {
-	It("the restored truth is followed once it was read as a whole, and what it does not have is kept", func(ctx SpecContext) {
-		const ns = "restored"
-		setUp(ctx, ns)
+var _ = Describe("FAULT 2 and 4: the API server of b is away for a while, and its etcd is restored from the past", func() {
+	const ns, here = "restored", "restored-here" // which b and a export in
+	It("others follow the restored truth once it was read as a whole, and keep what it does not have; b follows what is published, and addresses stay", func(ctx SpecContext) {
+		setUp(ctx, ns, here)
 		exportOne(ctx, b, ns, "old", 8080, "10.96.0.1")
+		exportOne(ctx, a, here, "stays", 8080, "10.96.1.1")
+		exportOne(ctx, a, here, "ends", 8080, "10.96.1.2")
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
-		uid := a.Derived(ctx, ns, "old").UID
+		Eventually(ctx, func() []string { return b.AllBackends(ctx, here) }).Should(HaveLen(2))
+		uid, service := a.Derived(ctx, ns, "old").UID, b.Derived(ctx, here, "stays")
 		restore := b.Backup(ctx)
 		exportOne(ctx, b, ns, "new", 8080, "10.96.0.3")
 		change(ctx, b, ns, "old", "10.96.0.2")
+		change(ctx, a, here, "stays", "10.96.1.3")
+		Expect(a.Client.Delete(ctx, clusterset.Export(here, "ends"))).To(Succeed())
+		exportOne(ctx, a, here, "later", 8080, "10.96.1.4")
+		truth := []string{"a/10.96.1.3", "a/10.96.1.4"}
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.2"}))
 		Eventually(ctx, a.Backends(ns, "new")).Should(Equal([]string{"b/10.96.0.3"}))
+		Eventually(ctx, func() []string { return b.AllBackends(ctx, here) }).Should(Equal(truth))
 
 		from := time.Now()
 		Expect(b.Kill(controlplane.APIServer)).To(Succeed())
 		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerConnected)).Should(HavePrefix("False/"))
 		restore(ctx)
+		b.KillAgent(ctx)
 		Eventually(ctx, a.Backends(ns, "old")).WithTimeout(nextTry).Should(Equal([]string{"b/10.96.0.1"}))
 		By("keeping what the past does not have until that is confirmed")
 		Eventually(ctx, a.ImportCondition(ns, "new", condition.TypeSourceMissing)).WithTimeout(nextTry).Should(ContainSubstring("kubectl comity confirm missing b"))
@@ -54,38 +63,19 @@ var _ = Describe("FAULT 2 and 4: the API server of a peer is away for a while, a
 			return a.Client.Get(ctx, client.ObjectKeyFromObject(clusterset.Import(ns, "new")), clusterset.Import(ns, "new"))
 		}).Should(Satisfy(apierrors.IsNotFound))
 		Expect(a.Derived(ctx, ns, "old").UID).To(Equal(uid))
+		By("importing in b what is published, and nothing that was withdrawn since")
+		Eventually(ctx, func() []string { return b.AllBackends(ctx, here) }).WithTimeout(nextTry).Should(Equal(truth))
+		Expect(b.Derived(ctx, here, "stays").UID).To(Equal(service.UID))
+		Eventually(ctx, held(b, here)).Should(BeEmpty())
 		By("exporting again")
 		exportOne(ctx, b, ns, "after", 8080, "10.96.0.4")
 		Eventually(ctx, a.Backends(ns, "after")).Should(Equal([]string{"b/10.96.0.4"}))
 		clusterset.AwaitQuiet(ctx, a, b)
-		a.HoldInvariants(from, func(w controlplane.Write) bool { // what the past does not have
-			return w.Namespace == ns && (w.Name == "new" || strings.HasPrefix(w.Name, "derived-")) || strings.HasPrefix(w.Namespace, "comity-a-to-b")
-		}, ns)
+		a.HoldInvariants(from, func(w controlplane.Write) bool { // what the past does not have, and what a withdrew
+			return w.Namespace == ns && (w.Name == "new" || strings.HasPrefix(w.Name, "derived-")) || strings.HasPrefix(w.Namespace, "comity-a")
+		}, ns, here)
 		Expect(a.AllBackends(ctx, ns)).To(Equal([]string{"b/10.96.0.1", "b/10.96.0.4"}))
 	}, SpecTimeout(5*time.Minute))
-})
-
-var _ = Describe("FAULT 4: the etcd of the importer is restored from the past", func() {
-	It("what is published is imported, what was withdrawn since goes, and addresses stay", func(ctx SpecContext) {
-		const ns = "restored-here"
-		setUp(ctx, ns)
-		exportOne(ctx, b, ns, "stays", 8080, "10.96.1.1")
-		exportOne(ctx, b, ns, "ends", 8080, "10.96.1.2")
-		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(HaveLen(2))
-		service := a.Derived(ctx, ns, "stays")
-		restore := a.Backup(ctx)
-		change(ctx, b, ns, "stays", "10.96.1.3")
-		withdraw(ctx, ns, "ends")
-		exportOne(ctx, b, ns, "later", 8080, "10.96.1.4")
-		truth := []string{"b/10.96.1.3", "b/10.96.1.4"}
-		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).Should(Equal(truth))
-		restore(ctx)
-		a.KillAgent(ctx)
-		a.AwaitReady(ctx)
-		Eventually(ctx, func() []string { return a.AllBackends(ctx, ns) }).WithTimeout(nextTry).Should(Equal(truth))
-		Expect(a.Derived(ctx, ns, "stays").UID).To(Equal(service.UID))
-		Eventually(ctx, held(a, ns)).Should(BeEmpty())
-	}, SpecTimeout(4*time.Minute))
 })
 
 var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() {

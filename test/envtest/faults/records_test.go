@@ -10,8 +10,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -55,20 +53,5 @@ var _ = Describe("FAULT: records of a peer that are deleted by a slip", func() {
 		Eventually(ctx, all).Should(Equal(whole))
 		Eventually(ctx, held(a, ns)).Should(BeEmpty())
 		Eventually(ctx, a.PeerCondition("b", exchangev1alpha1.PeerComplete)).Should(HavePrefix("True/"))
-	}, SpecTimeout(3*time.Minute))
-})
-
-var _ = Describe("FAULT 37: one tenant makes and deletes 60 exports in a minute", func() {
-	const busy, other, many = "tenant-busy", "tenant-other", 60
-	It("delays no un-export of another tenant", func(ctx SpecContext) {
-		setUp(ctx, busy, other)
-		exportOne(ctx, b, other, "web", 8080, "10.95.1.1")
-		Eventually(ctx, a.Backends(other, "web")).Should(Equal([]string{"b/10.95.1.1"}))
-		exportMany(ctx, b, busy, "web", many, 8080, "10.95.0.1")
-		Eventually(ctx, func() int { return len(a.AllBackends(ctx, busy)) }).Should(Equal(many))
-		Expect(b.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(busy))).To(Succeed())
-		withdraw(ctx, other, "web")
-		Eventually(ctx, func() []string { return a.AllBackends(ctx, other) }).WithTimeout(20 * time.Second).Should(BeEmpty())
-		Eventually(ctx, func() []string { return a.AllBackends(ctx, busy) }).Should(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
 })
