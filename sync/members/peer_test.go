@@ -97,6 +97,34 @@ func TestOnlyAKubeconfigThatIsRefusedLeavesTheConnectionInUse(t *testing.T) {
 	w.await("it is read once the Secret is back", func() bool { return w.member().Synced })
 }
 
+// FAULT 22: a kubeconfig that leads to another cluster of that id is refused, and all of the
+// first one is kept, of which changes are still read.
+func TestFault22AnotherClusterOfThatIDIsRefused(t *testing.T) {
+	w := exporting(t, 2)
+	w.status("b")
+	other := newRemoteServer(t)
+	other.put("memberrecords", memberRecord("uid-other"))
+	before := w.active()
+	w.secrets(other.secret())
+	w.await("it is refused", func() bool {
+		if !w.member().Synced || w.read(2) != 2 {
+			t.Fatal("the first one is not read any more")
+		}
+		return w.condition(v1alpha1.PeerAccepted) == "False "+remote.ReasonClusterIDReused
+	})
+	if got := w.message(v1alpha1.PeerAccepted); !strings.Contains(got, "uid-b") || !strings.Contains(got, "uid-other") {
+		t.Errorf("message %q", got)
+	}
+	if diff := cmp.Diff([]string{"Warning " + remote.ReasonClusterIDReused}, w.kinds()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	w.server.put("exportrecords", record(shared, 2))
+	w.await("what the first one exports now is read", func() bool { return w.exports(keyOf(2)) })
+	if w.active() != before || w.read(3) != 3 {
+		t.Error("its connection is not in use any more")
+	}
+}
+
 func TestAPeerThatIsAbsentOrTerminatingIsNoMember(t *testing.T) {
 	for name, peers := range map[string][]v1alpha1.Peer{
 		"absent":                  nil,

@@ -40,7 +40,7 @@ var _ = Describe("a Peer", Ordered, func() {
 	var key types.NamespacedName
 
 	BeforeAll(func() {
-		key = there.export("b", "of-a-peer")
+		key = here.export("b", "of-a-peer")
 		Eventually(exports(key)).Should(HaveLen(1))
 	})
 	AfterEach(func() {
@@ -67,7 +67,7 @@ var _ = Describe("a Peer", Ordered, func() {
 	)
 
 	It("FAULT 41: whose Secret is deleted is a member that is not read, and is read again with the Secret", func() {
-		secret := peerSecret("peer-b", kubeconfig(toB.address(), &there))
+		secret := peerSecret("peer-b", kubeconfig(toB.address()))
 		here.delete(secret)
 		Eventually(condition("b", "Accepted")).Should(HavePrefix("False " + members.ReasonSecretMissing))
 		Expect(member("b")()).To(And(HaveField("ID", model.ClusterID("b")), HaveField("Synced", false)))
@@ -136,7 +136,7 @@ var _ = Describe("a Peer", Ordered, func() {
 		}).Should(BeTrue())
 		Consistently(statusWrites.Load).WithTimeout(6*heartbeat).Should(Equal(writes), "nothing is written for a heartbeat")
 		count := stored("b").Status.Exports.Read
-		added := there.export("b", "counted")
+		added := here.export("b", "counted")
 		Eventually(exports(added)).Should(HaveLen(1))
 		Eventually(func() int32 { return stored("b").Status.Exports.Read }).Should(Equal(count + 1))
 		Expect(statusWrites.Load()).To(Equal(writes + 1))
@@ -145,10 +145,10 @@ var _ = Describe("a Peer", Ordered, func() {
 	It("says of a record that is not valid, for as long as there is one", func() {
 		bad := exportRecord("b", "bad")
 		bad.Spec.Service.Name = "another"
-		there.create(bad)
+		here.create(bad)
 		Eventually(condition("b", "RecordsValid")).Should(And(HavePrefix("False InvalidRecord"), ContainSubstring("bad")))
 		Expect(stored("b").Status.Exports.Refused).To(Equal(int32(1)))
-		there.delete(bad)
+		here.delete(bad)
 		Eventually(condition("b", "RecordsValid")).Should(HavePrefix("True RecordsValid"))
 	})
 })
@@ -210,7 +210,7 @@ var _ = Describe("FAULT 36: the definition of Peers", func() {
 	}
 
 	It("takes nothing with it but the members, is not missed at a start, and all is read once it is back", func() {
-		key := there.export("b", "defined")
+		key := here.export("b", "defined")
 		Eventually(exports(key)).Should(HaveLen(1))
 		DeferCleanup(func() {
 			apply()

@@ -54,11 +54,11 @@ func TestPeer(t *testing.T) {
 
 var (
 	scheme = suite.Scheme()
-	// here is the API server of cluster a; that of cluster c too, to save one.
-	here, there server
-	peers       *members.Set
-	registry    *prometheus.Registry
-	toB         *network
+	// here is the API server of cluster a; that of its peers too, to save theirs.
+	here     server
+	peers    *members.Set
+	registry *prometheus.Registry
+	toB      *network
 )
 
 // server is a real API server.
@@ -74,15 +74,13 @@ func (s *server) address() string {
 
 var _ = BeforeSuite(func() {
 	suite.LogToGinkgo()
-	for i, config := range suite.Start(suite.APIServer(), suite.APIServer()) {
-		*[]*server{&here, &there}[i] = server{config: config, client: suite.Client(config)}
-	}
+	config := suite.Start(suite.APIServer())[0]
+	here = server{config: config, client: suite.Client(config)}
 	here.create(namespaced("comity-system"))
-	there.create(namespaced("comity-system"))
-	there.publish("b", "uid-b")
+	here.publish("b", "uid-b")
 	here.publish("c", "uid-c")
-	toB = newNetwork("b", there.address())
-	here.create(peerSecret("peer-b", kubeconfig(toB.address(), &there)), peerSecret("peer-c", kubeconfig(here.address(), &here)), peer("b"), peer("c"))
+	toB = newNetwork("b", here.address())
+	here.create(peerSecret("peer-b", kubeconfig(toB.address())), peerSecret("peer-c", kubeconfig(here.address())), peer("b"), peer("c"))
 	peers, registry = startAgent()
 	Eventually(peers.Members).Should(And(HaveLen(2), HaveEach(HaveField("Synced", true))))
 })
@@ -230,12 +228,12 @@ func namespaced(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// kubeconfig leads to a server as its administrator, changed.
-func kubeconfig(address string, s *server, change ...func(*clientcmdapi.AuthInfo)) []byte {
+// kubeconfig leads to the API server as its administrator, changed.
+func kubeconfig(address string, change ...func(*clientcmdapi.AuthInfo)) []byte {
 	GinkgoHelper()
 	out := clientcmdapi.NewConfig()
-	out.Clusters["peer"] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: s.config.CAData}
-	user := &clientcmdapi.AuthInfo{ClientCertificateData: s.config.CertData, ClientKeyData: s.config.KeyData, Token: s.config.BearerToken}
+	out.Clusters["peer"] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: here.config.CAData}
+	user := &clientcmdapi.AuthInfo{ClientCertificateData: here.config.CertData, ClientKeyData: here.config.KeyData, Token: here.config.BearerToken}
 	for _, c := range change {
 		c(user)
 	}
