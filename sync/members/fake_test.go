@@ -260,7 +260,7 @@ func (r *remoteServer) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 }
 
 func (r *remoteServer) serveWatch(w http.ResponseWriter, q *http.Request, in string) {
-	lines := make(chan string, 1000)
+	lines := make(chan string, 5000)
 	from, _ := strconv.Atoi(q.URL.Query().Get("resourceVersion"))
 	r.mu.Lock()
 	for version, line := range r.history[in] {

@@ -5,12 +5,15 @@ package members
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 )
 
@@ -48,4 +51,22 @@ func TestFault31APeerThatPublishesTooMuchShowsInTheMetric(t *testing.T) {
 	w.await("the metric is set", func() bool { return w.metric("comity_peer_limit_exceeded") == 1 })
 	w.server.remove("exportrecords", shared, record(shared, 3).Name)
 	w.await("the metric is reset", func() bool { return w.metric("comity_peer_limit_exceeded") == 0 })
+}
+
+// FAULT 31: a peer publishes more slices of one export than are read of it.
+func TestFault31MoreSlicesThanAreReadOfAnExportAreNamed(t *testing.T) {
+	w := exporting(t, 2)
+	for i := range exchange.MaxSliceNames + 2 {
+		slice := sliceOf(1, "10.1.0.1")
+		slice.Name, slice.Annotations[model.AnnotationSourceSlice] = fmt.Sprintf("shop.web-1-%04d", i), fmt.Sprintf("web-1-%04d", i)
+		w.server.put("endpointslices", slice)
+	}
+	w.await("the limit is named", func() bool {
+		problems := w.published(keyOf(1)).Problems
+		return len(problems) == 1 && problems[0].Reason == model.ReasonLimitExceeded && problems[0].Cluster == "b" &&
+			strings.Contains(problems[0].Message, "publishes 2 EndpointSlices of shop/web-1 more than the 2000 that are read of one export")
+	})
+	if slices := w.published(keyOf(1)).Slices; len(slices) != exchange.MaxSliceNames || slices[len(slices)-1].Name != "shop.web-1-1999" {
+		t.Errorf("%d slices are read", len(slices))
+	}
 }

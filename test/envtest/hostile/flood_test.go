@@ -5,6 +5,7 @@ package hostile
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,6 +26,9 @@ const promptly = 12 * time.Second
 // a second of a member, which is less than they are, and etcd keeps all of them on disk.
 const floodPause = 40 * time.Millisecond
 
+// crowd are more slices than one reconcile writes.
+const crowd = 45
+
 // large is a slice of so many endpoints with two addresses and the longest names. One of 100
 // is as large as can be imported.
 func large(key types.NamespacedName, name string, n, first int) forged {
@@ -37,16 +41,14 @@ func large(key types.NamespacedName, name string, n, first int) forged {
 	return slice(key, name, nil, set(endpoints, "endpoints"))
 }
 
-// FAULT 31: a peer rewrites a large slice faster than anyone reads it.
+// FAULT 31: a peer joins the export of another one with more slices than one reconcile writes,
+// and rewrites a large one faster than anyone reads it.
 var _ = Describe("FAULT 31", func() {
-	It("follows another cluster's endpoints while one rewrites a slice of 400 kB, and one of 40 kB, 25 times a second", func(ctx SpecContext) {
+	It("follows another cluster's endpoints while one with many slices rewrites one of 400 kB, and one of 40 kB, 25 times a second", func(ctx SpecContext) {
 		key := types.NamespacedName{Namespace: "flooded", Name: "web"}
 		for _, m := range []*member{victim, neighbor} {
 			m.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: key.Namespace}})
 		}
-		objects := []forged{record(key), large(key, "web-large", 1000, 0), large(key, "web", 100, 0)}
-		put(ctx, objects...)
-		DeferCleanup(func(ctx SpecContext) { retreat(ctx, objects, key) })
 		neighbor.create(ctx, service(key.Namespace, key.Name), endpoints(key.Namespace, key.Name, neighbor.address(1)))
 		neighbor.create(ctx, serviceExport(key.Namespace, key.Name))
 		ofNeighbor := func(g Gomega, ctx context.Context) []string {
@@ -60,9 +62,20 @@ var _ = Describe("FAULT 31", func() {
 		}
 		Eventually(ofNeighbor).WithContext(ctx).Should(Equal([]string{"c/" + neighbor.address(1)}))
 
+		objects := []forged{}
+		for i := range crowd {
+			objects = append(objects, slice(key, fmt.Sprint("web-", i), []string{attacker.address(i)}))
+		}
+		objects = append(objects, record(key)) // once all of them are there
+		put(ctx, objects...)
+		DeferCleanup(func(ctx SpecContext) {
+			retreat(ctx, append(objects, large(key, "web-large", 0, 0), large(key, "web", 0, 0)), key)
+		})
+		Eventually(func(g Gomega) { g.Expect(victim.backends(key.Namespace, key.Name)(g, ctx)).To(HaveLen(crowd + 1)) }).Should(Succeed())
+
 		versions := [4]forged{large(key, "web-large", 1000, 7), large(key, "web", 100, 7), large(key, "web-large", 1000, 9), large(key, "web", 100, 9)}
 		since := time.Now()
-		flooding, stop := context.WithTimeout(ctx, 15*time.Second)
+		flooding, stop := context.WithTimeout(ctx, 5*time.Second)
 		defer stop()
 		ended := make(chan int)
 		go func() {
@@ -98,7 +111,7 @@ var _ = Describe("FAULT 31", func() {
 		changed := time.Now()
 		Eventually(victim.backends(key.Namespace, key.Name)).WithContext(ctx).WithTimeout(promptly).Should(ContainElement("b/" + attacker.address(200)))
 		AddReportEntry("the next change of its own took", time.Since(changed).Round(time.Millisecond).String())
-		Eventually(func(g Gomega) { g.Expect(victim.backends(key.Namespace, key.Name)(g, ctx)).To(HaveLen(3)) }).Should(Succeed())
+		Eventually(func(g Gomega) { g.Expect(victim.backends(key.Namespace, key.Name)(g, ctx)).To(HaveLen(crowd + 3)) }).Should(Succeed())
 		Expect(neighbor.client.Delete(ctx, serviceExport(key.Namespace, key.Name))).To(Succeed())
 	})
 })

@@ -4,6 +4,7 @@
 package hostile
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,12 +40,14 @@ const honest = "honest"
 func told(namespace, name string) func(Gomega, context.Context) []string {
 	return func(g Gomega, ctx context.Context) []string {
 		var out []string
-		var events eventsv1.EventList
-		g.Expect(victim.client.List(ctx, &events)).To(Succeed())
-		for _, e := range events.Items {
-			peer := e.Regarding.Kind == "Peer" && e.Regarding.Name == "b"
-			if peer || e.Regarding.Namespace == namespace && e.Regarding.Name == name {
-				out = append(out, "event "+e.Reason+": "+e.Note)
+		for _, in := range slices.Compact([]string{metav1.NamespaceDefault, cmp.Or(namespace, metav1.NamespaceDefault)}) { // those of Peers are in default
+			var events eventsv1.EventList
+			g.Expect(victim.client.List(ctx, &events, client.InNamespace(in))).To(Succeed())
+			for _, e := range events.Items {
+				peer := e.Regarding.Kind == "Peer" && e.Regarding.Name == "b"
+				if peer || e.Regarding.Namespace == namespace && e.Regarding.Name == name {
+					out = append(out, "event "+e.Reason+": "+e.Note)
+				}
 			}
 		}
 		key := client.ObjectKey{Namespace: namespace, Name: name}
