@@ -43,7 +43,8 @@ func TestOneBadPartDoesNotCostTheSlice(t *testing.T) {
 		discoveryv1.Endpoint{Addresses: make([]string, 101)},
 		discoveryv1.Endpoint{Addresses: []string{"10.9.0.1", "10.10.0.1", "192.0.2.1"}},
 	)
-	s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("http")}, discoveryv1.EndpointPort{Name: ptr.To("big"), Port: ptr.To[int32](70000)})
+	s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr.To("http")}, discoveryv1.EndpointPort{Name: ptr.To("big"), Port: ptr.To[int32](70000)},
+		discoveryv1.EndpointPort{Name: ptr.To("zero"), Port: ptr.To[int32](0)})
 	s.Labels["not a label"], s.Labels["tier"] = "x", "front"
 	before := s.DeepCopy()
 
@@ -58,7 +59,7 @@ func TestOneBadPartDoesNotCostTheSlice(t *testing.T) {
 		t.Errorf("labels are %v", clean.Labels)
 	}
 	want := Report{
-		"Invalid":     {7, `"not a label" (shop.web-x1, metadata.labels)`},
+		"Invalid":     {8, `"not a label" (shop.web-x1, metadata.labels)`},
 		"Loopback":    {1, `"127.0.0.1" (shop.web-x1, endpoints[0].addresses[1])`},
 		"LinkLocal":   {1, `"169.254.169.254" (shop.web-x1, endpoints[1].addresses[0])`},
 		"Overlap":     {2, `"10.9.0.1" (shop.web-x1, endpoints[5].addresses[0])`},
