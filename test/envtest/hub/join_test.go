@@ -7,8 +7,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -64,50 +62,5 @@ var _ = Describe("Joining through a hub", func() {
 		Expect(install.Join(ctx, hub(), append(sides("a", "b"), impostor), steps(&done))).To(
 			MatchError(ContainSubstring(`two clusters have the id "b"`)))
 		Expect(done).To(BeEmpty())
-	})
-
-	It("refuses a hub that does not know the exchange's kinds", func(ctx SpecContext) {
-		elsewhere := hub()
-		elsewhere.RESTConfig = emptyServer()
-		Expect(install.Join(ctx, elsewhere, sides(ids...), join.Options{})).To(
-			MatchError(ContainSubstring("the hub: the API server does not serve ExportRecord, ImportRecord, MemberRecord, NamespaceRecord of exchange.comity.dev/v1alpha1")))
-	})
-
-	It("takes a member back out, and nothing from the others", func(ctx SpecContext) {
-		d := side("c")
-		d.ID = "d"
-		Expect(install.Join(ctx, hub(), append(sides("a"), d), join.Options{})).To(Succeed())
-		DeferCleanup(func(ctx SpecContext) {
-			By("giving c the credentials of c again, which d had for a moment")
-			Expect(install.Join(ctx, hub(), sides(ids...), join.Options{})).To(Succeed())
-			members["c"].mount(ctx)
-		})
-		asD, asA := members["c"].inHub(ctx), members["a"].inHub(ctx)
-		Expect(asD.List(ctx, &exchangev1alpha1.ExportRecordList{}, client.InNamespace("comity-a-to-d"))).To(Succeed())
-
-		By("publishing for d, whose namespace came after the agent had started")
-		namespace := newNamespace(ctx)
-		members["a"].export(ctx, namespace, "d")
-		Eventually(func() []string { return published(ctx, namespace) }).Should(Equal([]string{"comity-a-to-d"}))
-
-		Expect(join.Disconnect(ctx, hub(), d, sides("a"), join.Options{})).To(Succeed())
-
-		Eventually(func() error {
-			return asD.List(ctx, &exchangev1alpha1.ExportRecordList{}, client.InNamespace("comity-a"))
-		}).Should(WithTransform(apierrors.IsUnauthorized, BeTrue()), "the token of a removed account")
-		gone := func(c client.Client, namespace, name string, object client.Object) {
-			GinkgoHelper()
-			Expect(apierrors.IsNotFound(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object))).To(BeTrue(), "%T %s/%s", object, namespace, name)
-		}
-		gone(theHub.client, "comity-a", "member-d", &rbacv1.RoleBinding{})
-		gone(theHub.client, join.DefaultNamespace, "member-d", &rbacv1.Role{})
-		gone(members["a"].client, install.Namespace, "peer-d", &corev1.Secret{})
-		gone(members["a"].client, "", "d", &exchangev1alpha1.Peer{})
-		for _, name := range []string{"comity-d", "comity-d-to-a", "comity-a-to-d"} {
-			ns := &corev1.Namespace{}
-			Expect(theHub.client.Get(ctx, client.ObjectKey{Name: name}, ns)).To(Succeed())
-			Expect(ns.DeletionTimestamp).NotTo(BeNil(), "nobody finishes deletions here, but that of %s was asked for", name)
-		}
-		Expect(asA.List(ctx, &exchangev1alpha1.ExportRecordList{}, client.InNamespace("comity-b"))).To(Succeed())
 	})
 })

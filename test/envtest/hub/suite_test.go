@@ -18,7 +18,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -244,10 +243,4 @@ contexts: [{name: hub, context: {cluster: hub, user: hub}}]
 users: [{name: hub, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, interactiveMode: Never}}}]
 `
 	Expect(os.WriteFile(m.exchangeFile(), []byte(text), 0o600)).To(Succeed())
-}
-
-// emptyServer is an API server that knows Kubernetes' own kinds alone.
-func emptyServer() *rest.Config {
-	GinkgoHelper()
-	return startClusters(controlplane.Options{IDs: []string{"empty"}, FirstNetwork: len(ids) + 2, APIServerOnly: true, WithoutMCS: true})[0].RESTConfig()
 }
