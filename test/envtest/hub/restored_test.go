@@ -17,6 +17,7 @@ import (
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -65,85 +66,94 @@ func isLost(namespace string) func(Gomega, context.Context) bool {
 }
 
 // The hub keeps the records of what a restored store does not have any more.
-var _ = DescribeTable("FAULT 4: the store of an exporter is restored from a backup,", Serial, func(ctx SpecContext, restart bool) {
-	a, b := members["a"], members["b"]
-	before, after, ended := newNamespace(ctx), newNamespace(ctx), newNamespace(ctx)
-	kept := a.export(ctx, before, "")
-	Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + kept))
-	stop := install.KeepRunning(a.agent.Start) // without its API server it ends, unless that is back soon
-	DeferCleanup(func() { stop() })
-	restore := a.backup(ctx)
-	a.awaitReady(ctx)
-	lost := map[string]string{}
-	for _, namespace := range []string{after, ended} {
-		lost[namespace] = "a/" + a.export(ctx, namespace, "")
-		Eventually(b.backends(namespace)).WithContext(ctx).Should(ConsistOf(lost[namespace]))
-	}
-
-	By("restoring it")
-	if restart {
-		stop()
-		Expect(a.agent.Kill()).To(Succeed())
-	}
-	restore(ctx)
-	if restart {
-		a.expireLease(ctx)
-		stop = install.KeepRunning(a.agent.Start)
-	}
-	a.awaitReady(ctx)
-	for namespace, backend := range lost {
-		Eventually(isLost(namespace)).WithContext(ctx).WithTimeout(nextTry).Should(BeTrue())
-		Expect(b.backends(namespace)(NewGomega(Fail), ctx)).To(ConsistOf(backend))
-		Expect(published(ctx, namespace)).To(Equal([]string{"comity-a"}))
-		export := &mcsv1beta1.ServiceExport{}
-		Expect(a.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "web"}, export)).NotTo(Succeed(), "the restored store has the ServiceExport")
-	}
-	Expect(isLost(before)(NewGomega(Fail), ctx)).To(BeFalse())
-
-	By("withdrawing what the backup has")
-	a.unexport(ctx, before)
-	Eventually(b.backends(before)).WithContext(ctx).Should(BeEmpty())
-	By("exporting again what it does not have, and withdrawing that")
-	again := a.export(ctx, after, "")
-	Eventually(b.backends(after)).WithContext(ctx).Should(ConsistOf("a/" + again))
-	Eventually(isLost(after)).WithContext(ctx).Should(BeFalse())
-	a.unexport(ctx, after)
-	Eventually(b.backends(after)).WithContext(ctx).Should(BeEmpty())
-	By("confirming that the other one is gone")
-	confirmed := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, model.AnnotationConfirmLost)
-	Expect(theHub.client.Patch(ctx, recordOf(ended), client.RawPatch(types.MergePatchType, confirmed))).To(Succeed())
-	Eventually(b.backends(ended)).WithContext(ctx).Should(BeEmpty())
-},
-	Entry("with its agent", SpecTimeout(4*time.Minute), true),
-	Entry("while its agent runs", SpecTimeout(4*time.Minute), false),
-)
-
-var _ = Describe("FAULT 4: the store of the hub is restored from a backup", Serial, func() {
-	It("what is exported is published again, what ended is withdrawn again, and no importer loses anything", func(ctx SpecContext) {
+var _ = Describe("FAULT 4: the store of an exporter is restored from a backup", Serial, func() {
+	It("what it does not have stays published until that is confirmed, and it withdraws what it has", func(ctx SpecContext) {
 		a, b := members["a"], members["b"]
 		before, after, ended := newNamespace(ctx), newNamespace(ctx), newNamespace(ctx)
+		kept := a.export(ctx, before, "")
+		Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + kept))
+		DeferCleanup(install.KeepRunning(a.agent.Start)) // without its API server it ends, unless that is back soon
+		restore := a.backup(ctx)
+		a.awaitReady(ctx)
+		lost := map[string]string{}
+		for _, namespace := range []string{after, ended} {
+			lost[namespace] = "a/" + a.export(ctx, namespace, "")
+			Eventually(b.backends(namespace)).WithContext(ctx).Should(ConsistOf(lost[namespace]))
+		}
+
+		By("restoring it while its agent runs")
+		restore(ctx)
+		a.awaitReady(ctx)
+		for namespace, backend := range lost {
+			Eventually(isLost(namespace)).WithContext(ctx).WithTimeout(nextTry).Should(BeTrue())
+			Expect(b.backends(namespace)(NewGomega(Fail), ctx)).To(ConsistOf(backend))
+			Expect(published(ctx, namespace)).To(Equal([]string{"comity-a"}))
+			export := &mcsv1beta1.ServiceExport{}
+			Expect(a.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "web"}, export)).NotTo(Succeed(), "the restored store has the ServiceExport")
+		}
+		Expect(isLost(before)(NewGomega(Fail), ctx)).To(BeFalse())
+
+		By("withdrawing what the backup has")
+		a.unexport(ctx, before)
+		Eventually(b.backends(before)).WithContext(ctx).Should(BeEmpty())
+		By("exporting again what it does not have, and withdrawing that")
+		again := a.export(ctx, after, "")
+		Eventually(b.backends(after)).WithContext(ctx).Should(ConsistOf("a/" + again))
+		Eventually(isLost(after)).WithContext(ctx).Should(BeFalse())
+		a.unexport(ctx, after)
+		Eventually(b.backends(after)).WithContext(ctx).Should(BeEmpty())
+		By("confirming that the other one is gone")
+		confirmed := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, model.AnnotationConfirmLost)
+		Expect(theHub.client.Patch(ctx, recordOf(ended), client.RawPatch(types.MergePatchType, confirmed))).To(Succeed())
+		Eventually(b.backends(ended)).WithContext(ctx).Should(BeEmpty())
+	}, SpecTimeout(4*time.Minute))
+})
+
+var _ = Describe("FAULT 4: the hub is away, and its store is restored from a backup", Serial, func() {
+	It("what is exported is published again, what ended is withdrawn again, and no importer loses anything", func(ctx SpecContext) {
+		a, b, c := members["a"], members["b"], members["c"]
+		before, after, ended, scoped := newNamespace(ctx), newNamespace(ctx), newNamespace(ctx), newNamespace(ctx)
 		a.export(ctx, before, "")
 		a.export(ctx, ended, "")
-		for _, namespace := range []string{before, ended} {
-			Eventually(b.backends(namespace)).WithContext(ctx).Should(HaveLen(1))
+		b.export(ctx, scoped, "a,c")
+		for _, namespace := range []string{before, ended, scoped} {
+			Eventually(c.backends(namespace)).WithContext(ctx).Should(HaveLen(1))
 		}
 		restore := theHub.backup(ctx)
 		moved := a.move(ctx, before)
 		later := a.export(ctx, after, "")
 		a.unexport(ctx, ended)
-		Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + moved))
-		Eventually(b.backends(after)).WithContext(ctx).Should(ConsistOf("a/" + later))
-		Eventually(b.backends(ended)).WithContext(ctx).Should(BeEmpty())
-		Eventually(func() map[string]string { return b.imported(ctx, after) }).WithContext(ctx).Should(HaveLen(3))
-		objects := b.imported(ctx, after)
+		for _, m := range []*member{b, c} {
+			Eventually(m.backends(before)).WithContext(ctx).Should(ConsistOf("a/"+moved), m.ID())
+			Eventually(m.backends(after)).WithContext(ctx).Should(ConsistOf("a/"+later), m.ID())
+			Eventually(m.backends(ended)).WithContext(ctx).Should(BeEmpty(), m.ID())
+		}
+		records, objects := published(ctx, scoped), map[*member]map[string]string{}
+		for _, m := range members {
+			Eventually(func() map[string]string {
+				objects[m] = m.imported(ctx, after)
+				return objects[m]
+			}).WithContext(ctx).Should(HaveLen(3), "slice, Service and ServiceImport in %s", m.ID())
+		}
 
+		Expect(theHub.Kill(controlplane.APIServer)).To(Succeed())
+		By("starting an agent again that can neither read the hub nor write there")
+		b.restart(ctx)
+		other := b.move(ctx, scoped)
+		By("restoring the hub")
 		restore(ctx)
 		Eventually(func() []string { return published(ctx, after) }).WithContext(ctx).WithTimeout(nextTry).Should(Equal([]string{"comity-a"}))
 		Eventually(func() []string { return published(ctx, ended) }).WithContext(ctx).WithTimeout(nextTry).Should(BeEmpty())
 		last := a.move(ctx, after)
-		Eventually(b.backends(after)).WithContext(ctx).WithTimeout(nextTry).Should(ConsistOf("a/" + last))
-		Eventually(b.backends(before)).WithContext(ctx).Should(ConsistOf("a/" + moved))
-		Eventually(b.backends(ended)).WithContext(ctx).Should(BeEmpty())
-		Expect(b.imported(ctx, after)).To(Equal(objects), "nothing was deleted and created again")
+		for _, m := range []*member{b, c} {
+			Eventually(m.backends(after)).WithContext(ctx).WithTimeout(nextTry).Should(ConsistOf("a/"+last), m.ID())
+			Eventually(m.backends(before)).WithContext(ctx).Should(ConsistOf("a/"+moved), m.ID())
+			Eventually(m.backends(ended)).WithContext(ctx).Should(BeEmpty(), m.ID())
+		}
+		Eventually(c.backends(scoped)).WithContext(ctx).Should(ConsistOf("b/" + other))
+		Expect(published(ctx, scoped)).To(Equal(records))
+		for _, m := range members {
+			Expect(m.imported(ctx, after)).To(Equal(objects[m]), "nothing was deleted and created again in %s", m.ID())
+		}
 	}, SpecTimeout(4*time.Minute))
 })

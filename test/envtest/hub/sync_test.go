@@ -24,7 +24,6 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -225,41 +224,6 @@ var _ = Describe("Members of a hub", func() {
 
 		mark(ctx, `"b"`)
 		Eventually(said).Should(Succeed())
-	})
-
-	It("lose nothing while the hub is gone, and follow again once it is back", Serial, func(ctx SpecContext) {
-		namespace := newNamespace(ctx)
-		address := members["a"].export(ctx, namespace, "")
-		scoped := newNamespace(ctx)
-		members["a"].export(ctx, scoped, "b,c")
-		for _, id := range []string{"b", "c"} {
-			Eventually(members[id].backends(namespace)).WithContext(ctx).Should(ConsistOf("a/"+address), id)
-			Eventually(members[id].backends(scoped)).WithContext(ctx).Should(HaveLen(1), id)
-		}
-		before := map[string]map[string]string{}
-		for _, id := range ids {
-			Eventually(func() map[string]string {
-				before[id] = members[id].imported(ctx, namespace)
-				return before[id]
-			}).Should(HaveLen(3), "slice, Service and ServiceImport in %s", id)
-		}
-		records := published(ctx, scoped)
-
-		Expect(theHub.Kill(controlplane.APIServer)).To(Succeed())
-		address = members["a"].move(ctx, namespace)
-		By("starting an agent again that cannot read the hub, and one that cannot write there")
-		for _, id := range []string{"a", "b"} {
-			members[id].restart(ctx)
-		}
-		Expect(theHub.Start(ctx, controlplane.APIServer)).To(Succeed())
-
-		for _, id := range []string{"b", "c"} {
-			Eventually(members[id].backends(namespace)).WithContext(ctx).Should(ConsistOf("a/"+address), id)
-		}
-		for _, id := range ids {
-			Expect(members[id].imported(ctx, namespace)).To(Equal(before[id]), "nothing was deleted and made again in %s", id)
-		}
-		Expect(published(ctx, scoped)).To(Equal(records))
 	})
 
 	It("take over a new credential from the file", Serial, func(ctx SpecContext) {
