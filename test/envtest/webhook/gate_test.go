@@ -5,6 +5,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -24,9 +25,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/webhook"
@@ -115,14 +115,14 @@ func (u untilClosed) Read([]byte) (int, error) {
 }
 
 var _ = Describe("The door of the webhook", func() {
-	It("answers the API server while a plain client sends 40 large requests at a time", func(ctx SpecContext) {
+	It("answers the API server while a plain client sends 8 large requests at a time", func(ctx SpecContext) {
 		install := environment.WebhookInstallOptions
 		address := fmt.Sprintf("%s:%d", install.LocalServingHost, install.LocalServingPort)
 		large := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"` + strings.Repeat("x", 6<<20) + `"}}`
 		ended := make(chan struct{})
 		var sent sync.WaitGroup
 		var refused atomic.Int32
-		for range 40 {
+		for range 8 {
 			sent.Go(func() {
 				code, _, err := to(address, io.MultiReader(strings.NewReader(large), untilClosed(ended)))
 				if err != nil || code == http.StatusTooManyRequests { // refused unread: its connection is closed while it sends
@@ -139,30 +139,37 @@ var _ = Describe("The door of the webhook", func() {
 	}, SpecTimeout(time.Minute))
 
 	It("opens to the API server's certificate alone, where its CA is configured", func(ctx SpecContext) {
-		dir := GinkgoT().TempDir()
-		ca := newAuthority(dir)
-		ca.client("api-server")
-		server := suite.APIServer()
-		server.Scheme = suite.Scheme()
-		server.WebhookInstallOptions.Paths = []string{filepath.Join("..", "..", "..", "config", "webhook")}
-		server.ControlPlane.GetAPIServer().Configure().Set("admission-control-config-file", ca.admissionConfig("api-server"))
-		cfg := suite.Start(server)[0]
-		verify, err := webhook.ClientCertificates(filepath.Join(dir, "ca.crt"))
+		cfg := environment.Config
+		install := envtest.WebhookInstallOptions{Paths: environment.WebhookInstallOptions.Paths}
+		Expect(install.PrepWithoutInstalling()).To(Succeed())
+		namespace := newNamespace(ctx, nil)
+		ask := func(ctx context.Context) error {
+			return k8s.Create(ctx, export("v1beta1", namespace, "asking"), client.DryRunAll)
+		}
+		DeferCleanup(func(ctx SpecContext) { // this door is closed
+			Eventually(ctx, ask).Should(Succeed())
+			Expect(install.Cleanup()).To(Succeed())
+		}, NodeTimeout(time.Minute))
+		verify, err := webhook.ClientCertificates(filepath.Join(clients.dir, "ca.crt"))
 		Expect(err).NotTo(HaveOccurred())
-		serve(cfg, server.Scheme, server.WebhookInstallOptions, []string{"api-server"}, verify)
+		var entered atomic.Int32
+		serve(cfg, suite.Scheme(), install, []string{"api-server"}, verify, func(c *tls.Config) {
+			c.VerifyConnection = func(tls.ConnectionState) error { entered.Add(1); return nil }
+		})
+		DeferCleanup(func() { Expect(environment.WebhookInstallOptions.Install(cfg)).To(Succeed()) })
+		Expect(install.Install(cfg)).To(Succeed())
+		Eventually(func() int32 { // the API server learns a moment later at which door to ask
+			Expect(ask(ctx)).To(Succeed())
+			return entered.Load()
+		}).WithContext(ctx).Should(BeNumerically(">", 0))
+		Expect(k8s.Create(ctx, export("v1beta1", namespace, "web"))).To(Succeed())
 
-		api, err := client.New(cfg, client.Options{Scheme: server.Scheme})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})).To(Succeed())
-		Expect(api.Create(ctx, export("v1beta1", "shop", "web"))).To(Succeed())
-
-		install := server.WebhookInstallOptions
 		address := fmt.Sprintf("%s:%d", install.LocalServingHost, install.LocalServingPort)
 		_, _, err = to(address, strings.NewReader("{}"))
 		Expect(err).To(MatchError(ContainSubstring("certificate required")))
 		_, _, err = to(address, strings.NewReader("{}"), newAuthority(GinkgoT().TempDir()).client("api-server"))
 		Expect(err).To(HaveOccurred(), "a certificate of another CA")
-		code, text, err := to(address, strings.NewReader("{}"), ca.client("kubelet"))
+		code, text, err := to(address, strings.NewReader("{}"), clients.client("kubelet"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(code).To(Equal(http.StatusForbidden))
 		Expect(text).To(ContainSubstring("has none of the names api-server"))

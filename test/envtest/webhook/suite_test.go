@@ -76,6 +76,8 @@ var (
 	// serving reads the facts for the webhooks.
 	serving facts.Reader
 	others  = &exporters{}
+	// clients is the CA of the certificate that the API server presents to webhooks.
+	clients *authority
 )
 
 // labelPublished, on an export, stands for a record of it in the exchange.
@@ -98,6 +100,9 @@ var _ = BeforeSuite(func() {
 	environment = suite.APIServer()
 	environment.Scheme = scheme
 	environment.WebhookInstallOptions.Paths = []string{filepath.Join("..", "..", "..", "config", "webhook")}
+	clients = newAuthority(GinkgoT().TempDir())
+	clients.client("api-server")
+	environment.ControlPlane.GetAPIServer().Configure().Set("admission-control-config-file", clients.admissionConfig("api-server"))
 	cfg := suite.Start(environment)[0]
 
 	noted := rest.CopyConfig(cfg)
