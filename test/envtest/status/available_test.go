@@ -89,7 +89,7 @@ var _ = Describe("Available", func() {
 		expectEvents(ctx, key, "ServiceExport", "Exported", "Imported", "NamespaceMissing", "Imported")
 	})
 
-	It("is written once per five seconds while five clusters flip, and the last state lands (fault 25)", func(ctx SpecContext) {
+	It("is written once per interval while five clusters flip, and the last state lands (fault 25)", func(ctx SpecContext) {
 		createService(ctx, key)
 		createExport(ctx, key)
 		world.observe(key, published())
@@ -113,8 +113,8 @@ var _ = Describe("Available", func() {
 		expectMessage(read, "Conflict", "True/PortConflict: flip 0.")
 		Expect(writesTo("serviceexports", key)-writes).To(Equal(1), "the first goes at once")
 
-		By("five seconds passing, in which nothing else happens")
-		world.pass(5 * time.Second)
+		By("the interval passing, in which nothing else happens")
+		world.pass(interval)
 		expectMessage(read, "Conflict", "True/PortConflict: flip 19.")
 		Expect(writesTo("serviceexports", key)-writes).To(Equal(2), "the last state lands by itself")
 	})

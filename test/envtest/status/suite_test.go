@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -26,8 +27,11 @@ import (
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
+// interval is the least time between two writes of one status, shortened from 5 s.
+const interval = time.Second
+
 func TestStatus(t *testing.T) {
-	suite.Run(t, "status", suite.Waits{})
+	suite.Run(t, "status", suite.Waits{Poll: 50 * time.Millisecond})
 }
 
 var (
@@ -71,7 +75,7 @@ func startWith(foreign bool) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(status.SetupWithManager(mgr, status.Options{
 		Observations: world, Verdicts: world, PoliciesChanged: &world.policies,
-		ForeignImports: foreign, FirstStatus: 1, Workers: 1, Now: world.now,
+		ForeignImports: foreign, FirstStatus: 1, Workers: 1, Interval: interval, Now: world.now,
 	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
