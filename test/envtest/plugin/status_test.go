@@ -267,13 +267,13 @@ var _ = Describe("status", func() {
 		held := func(id string) []metav1.Condition {
 			return []metav1.Condition{is("TakeoverHeld", "True", "TakeoverHeld", "cluster "+id+" waits: kubectl comity confirm takeover x/y --from "+id)}
 		}
-		for i := range 100 {
+		for i := range 12 {
 			imported(namespace, fmt.Sprintf("held-%02d", i), held("c"), entry("b", "u", "", time.Time{}), older(entry("c", "uid-c", "", time.Time{})))
 		}
 		imported(namespace, "single", held("b"), entry("c", "u", "", time.Time{}), older(entry("b", "uid-b", "", time.Time{})))
 		Expect(read().Problems).To(ConsistOf(
 			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
-			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "100 ServiceImports, such as " + namespace + "/held-00",
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "12 ServiceImports, such as " + namespace + "/held-00",
 				Message: "TakeoverHeld is True (TakeoverHeld): an export of cluster c waits to decide them; kubectl comity confirm takeover --all --from c --context a"},
 		))
 	})

@@ -236,14 +236,15 @@ var _ = Describe("a cluster", func() {
 })
 
 var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
+	const exports = 3
 	var ns string
 	BeforeAll(func() {
 		ns = newNamespace(a, b)
-		for n := range 10 {
+		for n := range exports {
 			a.export(ns, fmt.Sprintf("web-%d", n))
 		}
 		a.export(newNamespace(a), "nowhere")
-		for n := range 10 {
+		for n := range exports {
 			Eventually(said(ns, fmt.Sprintf("web-%d", n))).Should(Equal(imported))
 		}
 	})
@@ -255,7 +256,7 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 		b.stop()
 		b.start(true)
 		b.awaitPeer()
-		for n := range 10 {
+		for n := range exports {
 			Eventually(said(ns, fmt.Sprintf("web-%d", n))).Should(Equal(imported))
 		}
 	})
@@ -283,7 +284,7 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 		}
 		a.awaitPeer()
 		b.awaitPeer()
-		for n := range 10 {
+		for n := range exports {
 			Eventually(func() bool {
 				_, ok := b.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: fmt.Sprintf("web-%d", n)})
 				return ok
@@ -322,7 +323,7 @@ var _ = Describe("a cluster that is restarted", Ordered, Serial, func() {
 			b.awaitPeer()
 		})
 		b.start(true)
-		for n := range 10 {
+		for n := range exports {
 			Eventually(said(ns, fmt.Sprintf("web-%d", n))).Should(BeEmpty())
 		}
 		Expect(b.client.Get(ctx(), client.ObjectKeyFromObject(other), other)).To(Succeed(), "what another member said")

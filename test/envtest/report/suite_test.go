@@ -41,7 +41,7 @@ const (
 )
 
 func TestReport(t *testing.T) {
-	suite.Run(t, "report", suite.Waits{Soon: soon, Quiet: settled, Poll: 50 * time.Millisecond})
+	suite.Run(t, "report", suite.Waits{Soon: soon, Quiet: settled, Poll: 100 * time.Millisecond})
 }
 
 var (
