@@ -54,7 +54,7 @@ var _ = Describe("FAULT 16: Rego that is malformed, empty, of 5 MiB, or has a by
 	var unguard func(context.Context)
 
 	BeforeAll(func(ctx SpecContext) {
-		leader, follower = start(), start()
+		leader, follower = start(), startApart()
 		leader.elect()
 		DeferCleanup(deleteAll)
 		unguard = follower.guard(ctx)
@@ -143,7 +143,7 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 	})
 
 	It("each gets an answer of Comity's own that names the cause, and the next request is answered", func(ctx SpecContext) {
-		leader := start()
+		leader := startApart()
 		leader.elect()
 		DeferCleanup(deleteAll)
 		leader.guard(ctx)

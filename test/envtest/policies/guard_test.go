@@ -32,7 +32,7 @@ type alone struct{}
 func (alone) Members() []model.Member                  { return nil }
 func (alone) Namespace(string) []model.MemberNamespace { return nil }
 
-// guard lets the webhooks of the replica decide on requests, as config/webhook says,
+// guard lets the webhooks of the replica, which evaluates apart, decide on requests, as config/webhook says,
 // and returns once they do. What it returns takes the webhooks away again.
 func (r *replica) guard(ctx context.Context) (unguard func(context.Context)) {
 	GinkgoHelper()
@@ -50,7 +50,7 @@ func (r *replica) guard(ctx context.Context) (unguard func(context.Context)) {
 	reader := facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: "a", Peers: alone{}}
 	webhook.Register(mgr, webhook.Options{
 		Reviewer:   facts.Reviewer{Reader: reader, Evaluator: r.engine},
-		Policies:   &controller.Checker{Policies: r.engine, Source: reader},
+		Policies:   &controller.Checker{Policies: r.apart, Source: reader},
 		Registerer: prometheus.NewRegistry(),
 	})
 	running, cancel := context.WithCancel(context.Background())

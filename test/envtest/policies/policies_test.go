@@ -122,7 +122,7 @@ var _ = Describe("ExportPolicies", func() {
 	})
 
 	It("reach every replica, and the leader alone says so", func(ctx context.Context) {
-		leader, follower := start(), start()
+		leader, follower := start(), startApart()
 		leader.elect()
 		create(ctx, policy("first", "no"))
 		Eventually(compiled(ctx, "first")).Within(timeout).Should(Equal("True/Compiled"))
@@ -310,11 +310,11 @@ var _ = Describe("ExportPolicies", func() {
 	})
 
 	It("are checked for the webhook as they would be loaded", func(ctx context.Context) {
-		leader := start()
+		leader := startApart()
 		create(ctx, policy("first", "no"))
 		Eventually(leader.answer).Within(timeout).Should(ConsistOf("first no"))
 		check := func(policy *v1alpha1.ExportPolicy) error {
-			_, err := (&controller.Checker{Policies: leader.engine, Source: facts.Reader{Client: direct}}).Check(ctx, policy)
+			_, err := (&controller.Checker{Policies: leader.apart, Source: facts.Reader{Client: direct}}).Check(ctx, policy)
 			return err
 		}
 		Expect(check(policy("second", "no"))).To(Succeed())

@@ -19,6 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/comity-mcs/comity/policies/controller"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/test/envtest/suite"
@@ -28,8 +29,11 @@ import (
 func TestMain(m *testing.M) { evaluator.Main(m) }
 
 func TestPolicies(t *testing.T) {
-	suite.Run(t, "policies", suite.Waits{})
+	suite.Run(t, "policies", suite.Waits{Poll: 100 * time.Millisecond})
 }
+
+// statusInterval is shortened from 5 s.
+const statusInterval = 500 * time.Millisecond
 
 var (
 	scheme = suite.Scheme()
@@ -43,9 +47,18 @@ var _ = BeforeSuite(func() {
 	direct = suite.Client(server)
 })
 
+// loadable is an engine.
+type loadable interface {
+	controller.Engine
+	Evaluate(context.Context, decision.Input) decision.Verdict
+	EvaluateImport(context.Context, decision.ImportInput) decision.Verdict
+}
+
 // replica is one replica of the agent, as far as policies go.
 type replica struct {
-	engine *child.Client
+	engine loadable
+	// apart is the engine if it evaluates in processes of its own, as the agent does.
+	apart *child.Client
 	// elect makes it the leader.
 	elect func()
 	// changes counts how often it said that verdicts may differ.
@@ -56,13 +69,25 @@ type replica struct {
 	stop func()
 }
 
-// start runs a replica that does not lead, with options that change what is usual here.
+// start runs a replica that does not lead and evaluates in this process, with options that
+// change what is usual here.
 func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica {
 	GinkgoHelper()
-	r := &replica{}
-	var err error
-	r.engine = child.New(engine.Options{})
-	DeferCleanup(r.engine.Close)
+	e, err := engine.New(engine.Options{})
+	Expect(err).NotTo(HaveOccurred())
+	return (&replica{engine: e}).start(change...)
+}
+
+// startApart is start for a replica that evaluates in processes of its own.
+func startApart() *replica {
+	GinkgoHelper()
+	c := child.New(engine.Options{})
+	DeferCleanup(c.Close)
+	return (&replica{engine: c, apart: c}).start()
+}
+
+func (r *replica) start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica {
+	GinkgoHelper()
 	counted := rest.CopyConfig(server)
 	counted.Wrap(func(next http.RoundTripper) http.RoundTripper { return counter{next, &r.writes} })
 	yes := true
@@ -75,7 +100,7 @@ func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica
 	Expect(err).NotTo(HaveOccurred())
 	elected := make(chan struct{})
 	r.elect = func() { close(elected) }
-	options := controller.Options{Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected, StatusInterval: 5 * time.Second}
+	options := controller.Options{Engine: r.engine, Changed: func() { r.changes.Add(1) }, Elected: elected, StatusInterval: statusInterval}
 	for _, c := range change {
 		c(mgr, r, &options)
 	}
