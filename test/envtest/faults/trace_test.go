@@ -12,10 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -26,10 +24,20 @@ import (
 	"github.com/comity-mcs/comity/test/install"
 )
 
+// reads is how often what a command says is awaited: each time, it reads both clusters.
+const reads = 500 * time.Millisecond
+
 // traced is the cause that the command finds for the way from a to b.
 func traced(namespace string) func(Gomega, context.Context) string {
 	return func(_ Gomega, ctx context.Context) string {
 		return cause(trace(ctx, namespace+"/web", "--from", "a", "--to", "b"))
+	}
+}
+
+// broken says whether a step of the way from a to b is.
+func broken(namespace string) func(Gomega, context.Context) bool {
+	return func(_ Gomega, ctx context.Context) bool {
+		return trace(ctx, namespace+"/web", "--from", "a", "--to", "b").Broken
 	}
 }
 
@@ -50,7 +58,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 	It("says that no step is broken, with all that one cluster knows", func(ctx SpecContext) {
 		const ns = "trace-healthy"
 		exported(ctx, ns)
-		Eventually(ctx, traced(ns)).Should(BeEmpty())
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(BeEmpty())
 		code, out, errs := plugin(ctx, "trace", ns+"/web", "a", "b", "--no-connect")
 		Expect(code).To(BeZero())
 		Expect(errs).To(BeEmpty())
@@ -66,9 +74,9 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 
 	DescribeTable("names the fault, and prints what fixes it", func(ctx SpecContext, ns, want string, plant func(context.Context, string), isFixed bool, after func(context.Context)) {
 		exported(ctx, ns)
-		Eventually(ctx, traced(ns)).Should(BeEmpty())
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(BeEmpty())
 		plant(ctx, ns)
-		Eventually(ctx, traced(ns)).Should(Equal(want))
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(Equal(want))
 		report := trace(ctx, ns+"/web", "a", "b")
 		Expect(report.Cause.Docs).To(HavePrefix("https://"))
 		if isFixed {
@@ -77,9 +85,7 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 		if after != nil { // what no command can, or who does not run here would
 			after(ctx)
 		}
-		Eventually(ctx, func(_ Gomega, ctx context.Context) bool {
-			return trace(ctx, ns+"/web", "--from", "a", "--to", "b").Broken
-		}).Should(BeFalse())
+		Eventually(ctx, broken(ns)).WithPolling(reads).Should(BeFalse())
 	},
 		Entry("a scope that leaves b out", SpecTimeout(3*time.Minute), "trace-scope", "ExportRecord in a: OutOfScope", func(ctx context.Context, ns string) {
 			c := clusterset.Peer("c") // which a scope may name
@@ -101,8 +107,6 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 		}, false, func(ctx context.Context) {
 			Expect(a.Client.Delete(ctx, &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "traced"}})).To(Succeed())
 		}),
-		Entry("no ready endpoints", SpecTimeout(3*time.Minute), "trace-endpoints", "Endpoints in a: NoReadyEndpoints", func(ctx context.Context, ns string) { ready(ctx, ns, false) },
-			false, func(ctx context.Context) { ready(ctx, "trace-endpoints", true) }),
 		Entry("a foreign ServiceImport", SpecTimeout(3*time.Minute), "trace-foreign", "Source in b: ForeignImport", func(ctx context.Context, ns string) {
 			Expect(a.Client.Delete(ctx, clusterset.Export(ns, "web"))).To(Succeed())
 			Eventually(ctx, b.Backends(ns, "web")).Should(BeEmpty())
@@ -135,9 +139,9 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 	It("finds a missing namespace, and a name that is taken", func(ctx SpecContext) {
 		const ns = "trace-absent"
 		a.Create(ctx, clusterset.Namespace(ns), clusterset.Service(ns, "web"), clusterset.Endpoints(ns, "web", "web-x", 8080, "10.91.0.1"), clusterset.Export(ns, "web"))
-		Eventually(ctx, traced(ns)).Should(Equal("Source in b: NamespaceMissing"))
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(Equal("Source in b: NamespaceMissing"))
 		fix(ctx, trace(ctx, ns+"/web", "a", "b"))
-		Eventually(ctx, traced(ns)).Should(BeEmpty())
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(BeEmpty())
 
 		By("taking both names")
 		Expect(a.Client.Delete(ctx, clusterset.Export(ns, "web"))).To(Succeed())
@@ -146,9 +150,9 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 		}).ShouldNot(Succeed())
 		b.Create(ctx, clusterset.Service(ns, model.DerivedName("web")), clusterset.Service(ns, model.AlternateDerivedName("web")))
 		a.Create(ctx, clusterset.Export(ns, "web"))
-		Eventually(ctx, traced(ns)).Should(Equal("ServiceImport in b: NameTaken"))
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(Equal("ServiceImport in b: NameTaken"))
 		fix(ctx, trace(ctx, ns+"/web", "a", "b"))
-		Eventually(ctx, traced(ns)).Should(BeEmpty())
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(BeEmpty())
 	}, SpecTimeout(3*time.Minute))
 
 	It("finds a held takeover", func(ctx SpecContext) {
@@ -171,18 +175,8 @@ var _ = Describe("trace", Ordered, ContinueOnFailure, func() {
 		service := clusterset.Service(ns, "web")
 		service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		a.Create(ctx, service, clusterset.Endpoints(ns, "web", "web-x", 8080, "10.91.0.1"))
-		Eventually(ctx, traced(ns)).Should(Equal("ServiceImport in b: TakeoverHeld"))
+		Eventually(ctx, traced(ns)).WithPolling(reads).Should(Equal("ServiceImport in b: TakeoverHeld"))
 		fix(ctx, trace(ctx, ns+"/web", "--from", "a", "--to", "b"))
-		Eventually(ctx, func(_ Gomega, ctx context.Context) bool {
-			return trace(ctx, ns+"/web", "--from", "a", "--to", "b").Broken
-		}).Should(BeFalse())
+		Eventually(ctx, broken(ns)).WithPolling(reads).Should(BeFalse())
 	}, SpecTimeout(2*time.Minute))
 })
-
-func ready(ctx context.Context, ns string, is bool) {
-	clusterset.Change(ctx, a, clusterset.Endpoints(ns, "web", "web-x", 0), func(s *discoveryv1.EndpointSlice) {
-		for i := range s.Endpoints {
-			s.Endpoints[i].Conditions.Ready = ptr.To(is)
-		}
-	})
-}
