@@ -35,7 +35,8 @@ var _ = DescribeTable("A peer that is not what its Peer says is refused, and not
 )
 
 // A peer may lie about its own age and its own time; nobody else's clock is compared with it.
-var _ = It("FAULT 9: a time that is not now does no harm", func(ctx SpecContext) {
+// One that claims to be from 1970 must not decide a conflict with an honest one.
+var _ = It("FAULT 9: a time that is not now does no harm, and wins no conflict", func(ctx SpecContext) {
 	at := func(at string) attack {
 		return attack{title: at, stands: oneBackend, forged: func(key types.NamespacedName) []forged {
 			time := set(at, "metadata", "creationTimestamp")
@@ -45,7 +46,17 @@ var _ = It("FAULT 9: a time that is not now does no harm", func(ctx SpecContext)
 			}
 		}}
 	}
-	strike(ctx, at("1970-01-01T00:00:01Z"), at(time.Now().UTC().Add(time.Hour).Format(time.RFC3339)), at("2099-01-01T00:00:00Z"))
+	contested := types.NamespacedName{}
+	conflict := attack{
+		before: func(ctx context.Context, key types.NamespacedName) { contested = key; exported(ctx, key) },
+		forged: served([]change{set("1970-01-01T00:00:01Z", "spec", "exportedAt"), set("ClientIP", "spec", "sessionAffinity")}),
+		named:  []string{"SessionAffinityConflict"},
+		stands: func() []string { return append(ownBackend(), oneBackend()...) },
+	}
+	strike(ctx, at("1970-01-01T00:00:01Z"), at(time.Now().UTC().Add(time.Hour).Format(time.RFC3339)), at("2099-01-01T00:00:00Z"), conflict)
+	i := &mcsv1beta1.ServiceImport{}
+	Expect(victim.client.Get(ctx, contested, i)).To(Succeed())
+	Expect(string(i.Spec.SessionAffinity)).To(Equal("None"))
 })
 
 func parse(at string) time.Time {
@@ -53,26 +64,6 @@ func parse(at string) time.Time {
 	Expect(err).NotTo(HaveOccurred())
 	return t
 }
-
-// One that claims to be from 1970 must not decide a conflict with an honest one.
-var _ = Describe("FAULT 9: a forged creation time", func() {
-	It("wins no conflict", func(ctx SpecContext) {
-		key := types.NamespacedName{}
-		strike(ctx, attack{
-			before: func(ctx context.Context, k types.NamespacedName) {
-				key = k
-				victim.create(ctx, service(k.Namespace, k.Name), endpoints(k.Namespace, k.Name, victim.address(3)))
-				Eventually(func() error { return victim.client.Create(ctx, serviceExport(k.Namespace, k.Name)) }).Should(Succeed())
-			},
-			forged: served([]change{set("1970-01-01T00:00:01Z", "spec", "exportedAt"), set("ClientIP", "spec", "sessionAffinity")}),
-			named:  []string{"SessionAffinityConflict"},
-			stands: func() []string { return []string{"a/" + victim.address(3), "b/" + attacker.address(200)} },
-		})
-		i := &mcsv1beta1.ServiceImport{}
-		Expect(victim.client.Get(ctx, key, i)).To(Succeed())
-		Expect(string(i.Spec.SessionAffinity)).To(Equal("None"))
-	})
-})
 
 // reports stores what b says of importing a's export web.
 func reports(changes ...change) func(key types.NamespacedName) []forged {

@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -100,23 +99,4 @@ var _ = It("Slices, and parts of them, are left out, and named, and the endpoint
 			return out
 		}},
 	)
-})
-
-// A Service that a has itself, not exported, stays what it is.
-var _ = Describe("A peer that exports the name of a local Service", func() {
-	It("changes neither the Service nor its slices", func(ctx SpecContext) {
-		local, mine := service("", "web"), endpoints("", "web", victim.address(3))
-		strike(ctx, attack{
-			forged: served(nil, set("web", "metadata", "labels", "kubernetes.io/service-name")), stands: oneBackend,
-			before: func(ctx context.Context, key types.NamespacedName) {
-				local.Namespace, mine.Namespace = key.Namespace, key.Namespace
-				victim.create(ctx, local, mine)
-			},
-		})
-		for _, before := range []client.Object{local, mine} {
-			now := before.DeepCopyObject().(client.Object)
-			Expect(victim.client.Get(ctx, client.ObjectKeyFromObject(before), now)).To(Succeed())
-			Expect(now.GetResourceVersion()).To(Equal(before.GetResourceVersion()), "%T is as it was", now)
-		}
-	})
 })

@@ -4,10 +4,13 @@
 package hostile
 
 import (
+	"context"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // spoiled is a valid record and slice, of which the record is changed.
@@ -90,6 +93,7 @@ func oneBackend() []string { return []string{"b/" + attacker.address(200)} }
 // What follows is no fault of form. It is imported, but has no effect beyond
 // the import of its own name.
 var _ = It("Records are imported without what they try beyond that", func(ctx SpecContext) {
+	local, mine := service("", "web"), endpoints("", "web", victim.address(3))
 	tries := func(title string, forged func(types.NamespacedName) []forged) attack {
 		return attack{title: title, forged: forged, stands: oneBackend}
 	}
@@ -128,5 +132,18 @@ var _ = It("Records are imported without what they try beyond that", func(ctx Sp
 				"targetRef": map[string]any{"kind": "Pod", "namespace": "kube-system", "name": "evil"}, "deprecatedTopology": map[string]any{"evil": "evil"},
 			}}, "endpoints"))}
 		}),
+		attack{
+			title:  "with the name of a Service that a has itself, not exported",
+			forged: served(nil, set("web", "metadata", "labels", "kubernetes.io/service-name")), stands: oneBackend,
+			before: func(ctx context.Context, key types.NamespacedName) {
+				local.Namespace, mine.Namespace = key.Namespace, key.Namespace
+				victim.create(ctx, local, mine)
+			},
+		},
 	)
+	for _, before := range []client.Object{local, mine} {
+		now := before.DeepCopyObject().(client.Object)
+		Expect(victim.client.Get(ctx, client.ObjectKeyFromObject(before), now)).To(Succeed())
+		Expect(now.GetResourceVersion()).To(Equal(before.GetResourceVersion()), "%T is as it was", now)
+	}
 })
