@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,57 +16,58 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
-	"github.com/comity-mcs/comity/test/clusters/controlplane"
-	"github.com/comity-mcs/comity/test/install"
 )
 
-// The memory of the agent in config/manager: what its Pod has, and the limit that Go uses.
-const (
-	podMemory  = 768 << 20
-	goMemLimit = "420MiB"
-)
+// podMemory is what the Pod of the agent has in config/manager.
+const podMemory = 768 << 20
 
-// costly are modules whose compilation takes too much. The last one takes memory above all:
-// its annotations repeat a list by aliases. Which limit it exceeds first depends on the
-// machine.
+// costly are modules whose compilation takes too much: one takes time, and one takes memory above
+// all: its annotations repeat a list by aliases. Which limit it exceeds first depends on the machine.
 var costly = map[string]string{
 	"slow":    "test_x := " + strings.Repeat("[y | y := ", 30) + "1" + strings.Repeat("]", 30),
-	"chain":   "test_x := 1 if false" + strings.Repeat(" else := 1 if false", 10_000),
 	"aliases": strings.Repeat("# METADATA\n# custom:\n#   a: &a [{}"+strings.Repeat(",{}", 99)+"]\n#   b: [*a"+strings.Repeat(",*a", 999)+"]\ntest_x if true\n\n", 6),
 }
 
-// takes matches what is said of all of them.
+// takes matches what is said of both.
 const takes = `(?s)compiling the module: .*(more than 1s of CPU time|more than 224 MiB of memory|more than 64 MiB of stack|more than a process may .*); expected a module`
 
 // late is why a request is refused that had no time left on a busy machine.
 const late = "because the policies could not be evaluated: the policies were not evaluated in time"
 
-// costlyPolicy is one of them, for exports with the label costly=true.
+// costlyPolicy is one of them.
 func costlyPolicy(name string) *policyv1alpha1.ExportPolicy {
+	return unusable(name, `deny contains {"msg": "no"} if input.cluster == "never"`+"\n\n"+costly[name])
+}
+
+// broken is a policy that does not compile.
+func broken() *policyv1alpha1.ExportPolicy {
+	return unusable("broken", `deny contains {"msg": no_such_thing} if true`)
+}
+
+// unusable is a policy with these rules for exports with the label unusable=true.
+func unusable(name, rules string) *policyv1alpha1.ExportPolicy {
 	return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1alpha1.ExportPolicySpec{
-		Match: &policyv1alpha1.Match{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"costly": "true"}}},
-		Rego:  "package comity.policies." + name + "\n\ndeny contains {\"msg\": \"no\"} if input.cluster == \"never\"\n\n" + costly[name] + "\n",
+		Match: &policyv1alpha1.Match{ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"unusable": "true"}}},
+		Rego:  "package comity.policies." + name + "\n\n" + rules + "\n",
 	}}
 }
 
 // OPA's compiler can neither be interrupted nor be given a limit, so the agent has every
 // policy that it does not know compiled by another process.
 var _ = Describe("An ExportPolicy whose compilation takes more time or memory than there is", Ordered, func() {
-	var e *member
-	var group *memoryGroup
-	var noGroup error
+	var c *member
+	var ns string
 
 	ask := func(ctx context.Context, name string, labels map[string]string) error {
-		asked := export("shop", name)
+		asked := export(ns, name)
 		asked.Labels = labels
 		began := time.Now()
-		err := e.client.Create(ctx, asked, client.DryRunAll)
+		err := c.client.Create(ctx, asked, client.DryRunAll)
 		Expect(time.Since(began)).To(BeNumerically("<", 10*time.Second), "the API server does not wait any longer")
 		return err
 	}
@@ -93,61 +93,55 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 	}
 	compiled := func(ctx context.Context, name string) string {
 		GinkgoHelper()
-		stored := costlyPolicy(name)
-		Expect(e.client.Get(ctx, client.ObjectKeyFromObject(stored), stored)).To(Succeed())
+		stored := &policyv1alpha1.ExportPolicy{}
+		Expect(c.client.Get(ctx, client.ObjectKey{Name: name}, stored)).To(Succeed())
 		return describe(meta.FindStatusCondition(stored.Status.Conditions, policyv1alpha1.ConditionCompiled))
 	}
 	// within reports that the agent has not taken more memory than its Pod has.
 	within := func() {
 		GinkgoHelper()
-		peak, err := peakMemory(e.agent.PID())
+		peak, err := peakMemory(c.agent.PID())
 		Expect(err).NotTo(HaveOccurred())
 		Expect(peak).To(BeNumerically("<", podMemory), "the agent's own memory")
 		AddReportEntry("the agent took at most", fmt.Sprintf("%d MiB", peak>>20))
 	}
 
 	BeforeAll(func(ctx SpecContext) {
-		e = startClusters(controlplane.Options{IDs: []string{"e"}, FirstNetwork: 5, Dir: GinkgoT().TempDir(), APIServerOnly: true})[0]
-		e.dir = filepath.Join(GinkgoT().TempDir(), "agent")
-		group, noGroup = newMemoryGroup(podMemory)
-		if noGroup == nil {
-			DeferCleanup(group.remove)
-		}
-		var err error
-		e.agent, err = install.Prepare(ctx, e.target(), group.program(e.dir, binary, "GOMEMLIMIT="+goMemLimit))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(e.agent.Start()).To(Succeed())
-		DeferCleanup(func() { Expect(e.agent.Kill()).To(Succeed()) })
-		Expect(e.agent.WaitReady(ctx, ready)).To(Succeed())
-		e.create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, &policyv1alpha1.ExportPolicy{
+		c, ns = members["c"], newNamespace(ctx, "compiled")
+		fine := &policyv1alpha1.ExportPolicy{
 			ObjectMeta: metav1.ObjectMeta{Name: "fine"},
-			Spec:       policyv1alpha1.ExportPolicySpec{Rego: "package comity.policies.fine\n\ndeny contains {\"msg\": \"no team\"} if not input.object.metadata.labels.team\n"},
-		})
+			Spec: policyv1alpha1.ExportPolicySpec{
+				Match: &policyv1alpha1.Match{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}}},
+				Rego:  "package comity.policies.fine\n\ndeny contains {\"msg\": \"no team\"} if not input.object.metadata.labels.team\n",
+			},
+		}
+		c.create(ctx, fine)
+		DeferCleanup(func(ctx SpecContext) { c.remove(ctx, fine) })
 		Eventually(func() error { return ask(ctx, "web", nil) }).Should(MatchError(ContainSubstring("[fine] no team.")))
 	})
 
 	It("is refused, and costs the agent nothing", func(ctx SpecContext) {
-		pid := e.agent.PID()
+		pid := c.agent.PID()
 		for _, name := range slices.Sorted(maps.Keys(costly)) {
 			// A machine that is too busy to compile it in time is no reason to store it.
-			Expect(e.client.Create(ctx, costlyPolicy(name))).To(MatchError(Or(
+			Expect(c.client.Create(ctx, costlyPolicy(name))).To(MatchError(Or(
 				And(ContainSubstring("ExportPolicy "+name+" cannot be used"), MatchRegexp(takes)),
 				And(ContainSubstring("ExportPolicy "+name+" could not be checked"), ContainSubstring("try again in a few seconds")))), name)
 		}
 		everyOtherPolicyIsInForce(ctx)
-		Expect(e.agent.PID()).To(Equal(pid))
+		Expect(c.agent.PID()).To(Equal(pid))
 		within()
 	})
 
 	It("that is stored all the same is not in use and says why, while the agent answers with every other policy", func(ctx SpecContext) {
-		unguard(ctx, e, "exportpolicies")
-		pid := e.agent.PID()
+		unguard(ctx, c, "exportpolicies")
+		pid := c.agent.PID()
 		for _, name := range slices.Sorted(maps.Keys(costly)) {
 			// The API server learns a moment later that it need not ask.
 			another := costlyPolicy(name)
 			another.Spec.Rego += "# which the agent has not seen yet\n"
-			Eventually(func() error { return e.client.Create(ctx, another) }).Should(Succeed())
-			DeferCleanup(func(ctx SpecContext) { e.remove(ctx, costlyPolicy(name)) })
+			Eventually(func() error { return c.client.Create(ctx, another) }).Should(Succeed())
+			DeferCleanup(func(ctx SpecContext) { c.remove(ctx, costlyPolicy(name)) })
 		}
 		asked := 0
 		Eventually(func(g Gomega) {
@@ -160,18 +154,22 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 		Expect(asked).To(BeNumerically(">", 2), "it answers while a policy is compiled, and not only before and after")
 		AddReportEntry("requests meanwhile", asked)
 
-		err := ask(ctx, "web", map[string]string{"costly": "true", "team": "shop"})
-		Expect(err).To(MatchError(ContainSubstring("because ExportPolicy aliases, chain, slow could not be evaluated")))
-		Expect(e.agent.PID()).To(Equal(pid))
-		Expect(func() int { code, _ := get(e.agent.ReadyURL()); return code }()).To(Equal(http.StatusOK))
+		matched := map[string]string{"unusable": "true", "team": "shop"}
+		Expect(ask(ctx, "web", matched)).To(MatchError(ContainSubstring("because ExportPolicy aliases, slow could not be evaluated")))
+		Expect(c.agent.PID()).To(Equal(pid))
+		Expect(func() int { code, _ := get(c.agent.ReadyURL()); return code }()).To(Equal(http.StatusOK))
 		within()
 
-		By("starting once more, with these policies in the cluster")
-		Expect(e.agent.Stop()).To(Succeed())
-		Expect(e.agent.Start()).To(Succeed())
-		Expect(e.agent.WaitReady(ctx, ready)).To(Succeed())
+		By("starting once more, with these policies in the cluster and one that it has never seen")
+		Expect(c.agent.Stop()).To(Succeed())
+		c.create(ctx, broken())
+		DeferCleanup(func(ctx SpecContext) { c.remove(ctx, broken()) })
+		Expect(c.agent.Start()).To(Succeed())
+		Expect(c.agent.WaitReady(ctx, ready)).To(Succeed())
 		everyOtherPolicyIsInForce(ctx)
-		Expect(ask(ctx, "web", map[string]string{"costly": "true", "team": "shop"})).To(MatchError(ContainSubstring("because ExportPolicy aliases, chain, slow could not be evaluated")))
+		Expect(ask(ctx, "web", matched)).To(MatchError(ContainSubstring("because ExportPolicy aliases, broken, slow could not be evaluated")))
+		Eventually(func() string { return compiled(ctx, "broken") }).Should(And(HavePrefix("False/"), ContainSubstring(":3:"), ContainSubstring("no_such_thing")))
+		oneMessage(c.client.Create(ctx, scoped(healthyNamespace, "web", "nowhere")), "export-scope")
 		within()
 	})
 
@@ -179,7 +177,7 @@ var _ = Describe("An ExportPolicy whose compilation takes more time or memory th
 		if noGroup != nil {
 			Skip("there is no control group to limit memory with: " + noGroup.Error())
 		}
-		killed, peak, err := group.usage()
+		killed, peak, err := podOfC.usage()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(killed).To(BeZero(), "processes that the kernel ended because there was no memory left")
 		AddReportEntry("the processes took at most", fmt.Sprintf("%d MiB, with what the kernel caches for them", peak>>20))

@@ -7,13 +7,10 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -93,38 +90,13 @@ var _ = Describe("A name", func() {
 })
 
 var _ = Describe("A policy that does not compile", func() {
-	policy := func(name, rego string) *policyv1alpha1.ExportPolicy {
-		return &policyv1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1alpha1.ExportPolicySpec{Rego: rego}}
-	}
-	const broken = "package comity.policies.broken\n\ndeny contains {\"msg\": no_such_thing} if true\n"
-
 	It("is refused with the place of the error, and the others go on to judge", func(ctx SpecContext) {
 		a := members["a"]
-		err := a.client.Create(ctx, policy("broken", broken))
+		err := a.client.Create(ctx, broken())
 		oneMessage(err, "ExportPolicy broken", "broken.rego:3:", "spec.rego", "no_such_thing")
 		everythingElseWorks(ctx)
 		ns := newNamespace(ctx, "policy")
 		oneMessage(a.client.Create(ctx, scoped(ns, "web", "nowhere")), "export-scope")
-	})
-
-	It("and is stored before Comity could look at it says so in its status", func(ctx SpecContext) {
-		c := members["c"]
-		Expect(c.agent.Kill()).To(Succeed())
-		unguard(ctx, c, "exportpolicies")
-		// The API server learns a moment later that it need not ask.
-		Eventually(func() error { return c.client.Create(ctx, policy("broken", broken)) }).Should(Succeed())
-		DeferCleanup(func(ctx SpecContext) { c.remove(ctx, policy("broken", "")) })
-		c.expireLease(ctx)
-		Expect(c.agent.Start()).To(Succeed())
-		Expect(c.agent.WaitReady(ctx, ready)).To(Succeed(), "one bad policy keeps no agent from serving")
-		Eventually(func(g Gomega) string {
-			stored := policy("broken", "")
-			g.Expect(c.client.Get(ctx, client.ObjectKeyFromObject(stored), stored)).To(Succeed())
-			return describe(meta.FindStatusCondition(stored.Status.Conditions, policyv1alpha1.ConditionCompiled))
-		}).Should(And(HavePrefix("False/"), ContainSubstring(":3:"), ContainSubstring("no_such_thing")))
-		ns := newNamespace(ctx, "policy")
-		oneMessage(c.client.Create(ctx, scoped(ns, "web", "nowhere")), "export-scope")
-		awaitConverged(ids...)
 	})
 })
 

@@ -22,12 +22,11 @@ import (
 )
 
 const (
-	// rounds of changes with a kill in the midst of each.
-	rounds = 3
-	// changesPerRound are made in a and b as fast as the API servers take them.
-	changesPerRound = 16
-	// lastMoment bounds when in a round a kill comes: by then the agents have
-	// written what the changes ask for.
+	// changes are made in a and b as fast as the API servers take them: first some in peace,
+	// and then as many with kills in their midst.
+	changes = 16
+	// lastMoment bounds when a kill comes: by then the agents have written what the changes
+	// ask for.
 	lastMoment = 400 * time.Millisecond
 )
 
@@ -39,18 +38,12 @@ var _ = Describe("Agents that are killed at any moment", func() {
 		killed, calm := newNamespace(ctx, "killed"), newNamespace(ctx, "calm")
 		foreign := append(foreigners(ctx, killed), foreigners(ctx, calm)...)
 
-		script, kills := newScript(killed, random), 0
-		for range rounds {
-			done := make(chan error, 1)
-			steps := script.next(changesPerRound)
-			go func() { done <- run(ctx, steps) }()
-			kills += killSome(ctx, random)
-			Eventually(done).WithTimeout(ready).Should(Receive(BeNil()), "the changes of a round")
-		}
-		for _, id := range []string{"a", "b"} {
-			Expect(members[id].agent.WaitReady(ctx, ready)).To(Succeed())
-		}
-		awaitConverged(ids...)
+		script := newScript(killed, random)
+		Expect(run(ctx, script.next(changes))).To(Succeed())
+		done, steps := make(chan error, 1), script.next(changes)
+		go func() { done <- run(ctx, steps) }()
+		kills := killSome(ctx, random)
+		Eventually(done).WithTimeout(ready).Should(Receive(BeNil()), "the changes")
 
 		Expect(run(ctx, script.again(ctx, calm))).To(Succeed())
 		awaitConverged(ids...)
@@ -62,7 +55,7 @@ var _ = Describe("Agents that are killed at any moment", func() {
 			without, with = world(ctx, calm), world(ctx, killed)
 			return cmp.Diff(without, with)
 		}).WithTimeout(forgotten).WithPolling(time.Second).Should(BeEmpty(), "-without kills +with kills, seed %d", seed)
-		AddReportEntry(fmt.Sprintf("%d kills in %d changes: %d objects of ours, equal to those of a run without", kills, rounds*changesPerRound, len(with)))
+		AddReportEntry(fmt.Sprintf("%d kills in %d changes: %d objects of ours, equal to those of a run without", kills, changes, len(with)))
 
 		By("withdrawing all exports")
 		for _, id := range []string{"a", "b"} {
@@ -71,7 +64,7 @@ var _ = Describe("Agents that are killed at any moment", func() {
 			}
 		}
 		for _, ns := range []string{killed, calm} {
-			Eventually(func() map[string]string { return world(ctx, ns) }).Should(BeEmpty(), "nothing of ours is left")
+			Eventually(func() map[string]string { return world(ctx, ns) }).WithPolling(time.Second).Should(BeEmpty(), "nothing of ours is left")
 		}
 		for _, f := range foreign {
 			f.expectUntouched(ctx)
@@ -80,34 +73,34 @@ var _ = Describe("Agents that are killed at any moment", func() {
 	}, SpecTimeout(5*time.Minute))
 })
 
-// killSome kills the agent of a, of b, or both, at a random moment, starts them
-// again, and once in three times kills them again while they start.
+// killSome kills the agents of a and b at a random moment, starts them again, and
+// kills one of them again while it starts.
 func killSome(ctx context.Context, random *rand.Rand) int {
 	GinkgoHelper()
-	victims := [][]string{{"a"}, {"b"}, {"a", "b"}}[random.IntN(3)]
-	moments := []time.Duration{time.Duration(random.Int64N(int64(lastMoment)))}
-	if random.IntN(3) == 0 {
-		moments = append(moments, time.Duration(random.Int64N(int64(4*lastMoment))))
-	}
-	for _, moment := range moments {
-		timer := time.NewTimer(moment)
+	both, kills := []string{"a", "b"}, 0
+	for _, next := range []struct {
+		victims []string
+		within  time.Duration
+	}{{both, lastMoment}, {both[random.IntN(2):][:1], 4 * lastMoment}} {
+		timer := time.NewTimer(time.Duration(random.Int64N(int64(next.within))))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			return 0
+			return kills
 		}
-		for _, id := range victims {
+		for _, id := range next.victims {
 			Expect(members[id].agent.Kill()).To(Succeed())
+			kills++
 		}
-		for _, id := range victims {
+		for _, id := range next.victims {
 			members[id].expireLease(ctx)
 			Expect(members[id].agent.Start()).To(Succeed())
 		}
 	}
-	for _, id := range victims {
+	for _, id := range both {
 		Expect(members[id].agent.WaitReady(ctx, ready)).To(Succeed())
 	}
-	return len(moments) * len(victims)
+	return kills
 }
 
 // untouched is an object that is not Comity's, and the version that it had.

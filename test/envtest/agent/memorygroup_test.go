@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
@@ -40,19 +39,11 @@ func newMemoryGroup(bytes int) (*memoryGroup, error) {
 	return g, nil
 }
 
-// program is a program in dir that is binary in the group, with one more variable in its
-// environment. Without a group it has only the variable.
-func (g *memoryGroup) program(dir, binary, variable string) string {
-	GinkgoHelper()
-	lines := []string{"#!/bin/sh", "set -e"}
-	if g != nil {
-		lines = append(lines, fmt.Sprintf("echo $$ >'%s/cgroup.procs'", g.dir))
-	}
-	lines = append(lines, "export '"+variable+"'", fmt.Sprintf(`exec '%s' "$@"`, binary), "")
-	Expect(os.MkdirAll(dir, 0o755)).To(Succeed())
+// program is a program in dir that is binary in the group.
+func (g *memoryGroup) program(dir, binary string) (string, error) {
+	script := fmt.Sprintf("#!/bin/sh\nset -e\necho $$ >'%s/cgroup.procs'\nexec '%s' \"$@\"\n", g.dir, binary)
 	path := filepath.Join(dir, "comity-in-a-group")
-	Expect(os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o755)).To(Succeed()) //nolint:gosec // it is a program
-	return path
+	return path, os.WriteFile(path, []byte(script), 0o755) //nolint:gosec // it is a program
 }
 
 // usage is how many processes the kernel has ended for lack of memory, and how much all

@@ -56,36 +56,33 @@ var onlyWhen = map[string]string{
 	"comity_webhook_rejected_total": "a request is rejected before it is decoded",
 }
 
-var _ = Describe("The metrics that alerts and dashboard query", func() {
-	It("are served by the agents", func(ctx SpecContext) {
-		queries, err := promquery.All(filepath.Join("..", "..", "..", "config", "prometheus"))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(len(queries)).To(BeNumerically(">", 40))
-		// Agents that were restarted have seen no change yet, and no request.
-		variety(ctx, newNamespace(ctx, "metrics"))
-		Eventually(func(g Gomega) {
-			served := map[string]bool{}
-			for _, m := range members {
-				all, err := m.metrics("comity_")
-				g.Expect(err).NotTo(HaveOccurred())
-				for _, s := range all {
-					name, _, _ := strings.Cut(s.series, "{")
-					served[name] = true
+// expectMetrics expects that the agents serve the metrics that alerts and dashboard query.
+func expectMetrics(ctx SpecContext) {
+	queries, err := promquery.All(filepath.Join("..", "..", "..", "config", "prometheus"))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(len(queries)).To(BeNumerically(">", 40))
+	Eventually(func(g Gomega) {
+		served := map[string]bool{}
+		for _, m := range members {
+			all, err := m.metrics("comity_")
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, s := range all {
+				name, _, _ := strings.Cut(s.series, "{")
+				served[name] = true
+			}
+		}
+		for _, side := range []string{"export", "import"} {
+			g.Expect(members["a"].metrics(fmt.Sprintf("comity_sync_change_seconds_count{side=%q}", side))).To(ConsistOf(WithTransform(func(s sample) float64 { return s.value }, BeNumerically(">", 0))), side)
+		}
+		for _, query := range queries {
+			for _, name := range promquery.Metrics(query) {
+				if _, rare := onlyWhen[name]; !rare {
+					g.Expect(served).To(HaveKey(name), query)
 				}
 			}
-			for _, side := range []string{"export", "import"} {
-				g.Expect(members["a"].metrics(fmt.Sprintf("comity_sync_change_seconds_count{side=%q}", side))).To(ConsistOf(WithTransform(func(s sample) float64 { return s.value }, BeNumerically(">", 0))), side)
-			}
-			for _, query := range queries {
-				for _, name := range promquery.Metrics(query) {
-					if _, rare := onlyWhen[name]; !rare {
-						g.Expect(served).To(HaveKey(name), query)
-					}
-				}
-			}
-		}).WithContext(ctx).WithTimeout(ready).Should(Succeed())
-	}, SpecTimeout(2*time.Minute))
-})
+		}
+	}).WithContext(ctx).WithTimeout(ready).Should(Succeed())
+}
 
 // scraper reads url with a token; none if it is empty. It verifies that the
 // certificate is that of the webhook, as Prometheus does.

@@ -141,8 +141,8 @@ func (m *member) expect(all []sample, prefix string, value float64) error {
 func awaitConverged(of ...string) {
 	GinkgoHelper()
 	for _, id := range of {
-		Eventually(func() error { return members[id].notConverged() }).WithTimeout(ready).Should(Succeed())
-		Eventually(func() error { return members[id].unsettled() }).WithTimeout(forgotten).Should(Succeed())
+		Eventually(func() error { return members[id].notConverged() }).WithTimeout(ready).WithPolling(quiet / 20).Should(Succeed())
+		Eventually(func() error { return members[id].unsettled() }).WithTimeout(forgotten).WithPolling(quiet / 5).Should(Succeed())
 	}
 	Eventually(func(g Gomega) {
 		from := time.Now()

@@ -21,20 +21,16 @@ import (
 
 // unsettled says what the agent of m is going to write although its queues are empty:
 // it counts a replica that has ended until the next count, and evaluates policies again
-// that could not be evaluated, unless one of them cannot be used as it is stored.
+// that could not be evaluated.
 func (m *member) unsettled() error {
 	ctx := context.Background()
 	var policies policyv1alpha1.ExportPolicyList
 	if err := m.client.List(ctx, &policies); err != nil {
 		return err
 	}
-	usable := true
 	for _, p := range policies.Items {
 		c := meta.FindStatusCondition(p.Status.Conditions, policyv1alpha1.ConditionInForce)
-		switch {
-		case c != nil && c.Reason == policyv1alpha1.ReasonNotCompiled:
-			usable = false
-		case c == nil || !strings.HasPrefix(c.Message, "1/1 replicas "):
+		if c == nil || !strings.HasPrefix(c.Message, "1/1 replicas ") {
 			return fmt.Errorf("%s: InForce of ExportPolicy %s is %q", m.ID(), p.Name, describe(c))
 		}
 	}
@@ -43,7 +39,7 @@ func (m *member) unsettled() error {
 		return err
 	}
 	for _, e := range exports.Items {
-		if c := meta.FindStatusCondition(e.Status.Conditions, "Admitted"); usable && (c == nil || c.Status == metav1.ConditionUnknown) {
+		if c := meta.FindStatusCondition(e.Status.Conditions, "Admitted"); c == nil || c.Status == metav1.ConditionUnknown {
 			return fmt.Errorf("%s: Admitted of ServiceExport %s/%s is %q", m.ID(), e.Namespace, e.Name, describe(c))
 		}
 	}

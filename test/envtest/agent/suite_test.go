@@ -54,6 +54,10 @@ var (
 	scheme  = suite.Scheme()
 	// programs: what is tested, and what renders its manifests.
 	binary, kubectl string
+	// podOfC limits the memory of the agent of c and its processes, as their Pod would. It is nil
+	// where there can be no such group, for the reason noGroup.
+	podOfC  *memoryGroup
+	noGroup error
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
@@ -69,6 +73,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		members[m.ID()] = m
 	}
 	Expect(built.Wait()).To(Succeed())
+	if podOfC, noGroup = newMemoryGroup(podMemory); noGroup == nil {
+		DeferCleanup(podOfC.remove)
+	}
 	var installed errgroup.Group
 	for _, m := range members {
 		m.dir = filepath.Join(dir, "agents", m.ID())
@@ -80,11 +87,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 			Expect(m.agent.Kill()).To(Succeed())
 		}
 	})
-	for i, a := range ids {
-		for _, b := range ids[i+1:] {
-			Expect(install.Join(ctx, nil, []join.Cluster{side(members[a]), side(members[b])}, join.Options{})).To(Succeed())
-		}
-	}
+	Expect(install.Join(ctx, nil, []join.Cluster{side(members["a"]), side(members["b"]), side(members["c"])}, join.Options{})).To(Succeed())
 	keepHealthyExports(ctx)
 	awaitConverged(ids...)
 }, NodeTimeout(5*time.Minute))
@@ -120,14 +123,25 @@ func (m *member) install(ctx context.Context) error {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return err
 	}
-	var err error
-	if m.agent, err = install.Prepare(ctx, m.target(), binary); err != nil {
+	program, err := m.program()
+	if err != nil {
+		return err
+	}
+	if m.agent, err = install.Prepare(ctx, m.target(), program); err != nil {
 		return err
 	}
 	if err := m.agent.Start(); err != nil {
 		return err
 	}
 	return m.agent.WaitReady(ctx, ready)
+}
+
+// program is what runs as the agent of m.
+func (m *member) program() (string, error) {
+	if m != members["c"] || podOfC == nil {
+		return binary, nil
+	}
+	return podOfC.program(m.dir, binary)
 }
 
 func (m *member) target() install.Target {
