@@ -16,8 +16,8 @@ import (
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
-var _ = Describe("a service of 5,000 endpoints", func() {
-	const sources, each = 5, 1000
+var _ = Describe("a service of 600 endpoints", func() {
+	const sources, each = 2, 300
 	It("arrives in slices of 100, of which one is written when one endpoint changes", func(ctx SpecContext) {
 		ns := namespace(ctx, "many")
 		b.Create(ctx, clusterset.Service(ns, "web"))
@@ -42,7 +42,7 @@ var _ = Describe("a service of 5,000 endpoints", func() {
 
 		By("changing one endpoint")
 		from := time.Now()
-		clusterset.Change(ctx, b, clusterset.Endpoints(ns, "web", "web-3", 0), func(s *discoveryv1.EndpointSlice) { s.Endpoints[500].Addresses = []string{"10.70.0.1"} })
+		clusterset.Change(ctx, b, clusterset.Endpoints(ns, "web", "web-1", 0), func(s *discoveryv1.EndpointSlice) { s.Endpoints[150].Addresses = []string{"10.70.0.1"} })
 		for _, m := range all() {
 			Eventually(ctx, m.Backends(ns, "web")).Should(And(HaveLen(sources*each), ContainElement("b/10.70.0.1")))
 		}

@@ -17,13 +17,51 @@ import (
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
-// Each spec gives the agent of a another mode, and the usual one back.
-var _ = Describe("the agent of a", Serial, func() {
+// Each spec gives the agent of a another mode, the last one the usual one back.
+var _ = Describe("the agent of a", Ordered, Serial, func() {
+	isUsual := true
 	mode := func(ctx SpecContext, flags ...string) {
 		GinkgoHelper()
-		DeferCleanup(func(ctx SpecContext) { a.Restart(ctx) }, NodeTimeout(time.Minute))
+		isUsual = len(flags) == 0
 		a.Restart(ctx, flags...)
 	}
+	AfterAll(func(ctx SpecContext) {
+		if !isUsual {
+			mode(ctx)
+		}
+	}, NodeTimeout(time.Minute))
+
+	It("with --takeover=sveltos adopts in place what the pipeline made", func(ctx SpecContext) {
+		ns := namespace(ctx, "takeover")
+		b.Create(ctx, selecting(ns, "web"), pod(ns, "web", "web-1"))
+		remote := addresses(ctx, b, ns, "web", 1)
+		theirs := byPipeline(ctx, a, b, ns, "web", remote[0])
+		ip := theirs.service.Spec.ClusterIP
+		Eventually(ctx, lookup(a, hostOf(ns, "web"), dns.TypeA)).Should(Equal([]string{ip}), "the pipeline's import works")
+
+		By("leaving it alone unless told to take over")
+		b.Create(ctx, clusterset.Export(ns, "web"))
+		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ForeignImport: "), ContainSubstring(" a ")))
+		Expect(theirs.read(ctx).versions()).To(Equal(theirs.versions()))
+
+		mode(ctx, "--takeover=sveltos")
+		from := time.Now()
+		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
+		var now pipelined
+		Eventually(ctx, func() []string { now = theirs.read(ctx); return now.leftovers() }).Should(BeEmpty())
+		Expect(now.uids()).To(Equal(theirs.uids()), "nothing is deleted and made anew")
+		Expect(now.service.Spec.ClusterIP).To(Equal(ip))
+		Eventually(ctx, func() map[string]string { return theirs.read(ctx).service.Spec.Selector }).Should(BeEmpty())
+		Expect(now.imported.Spec.IPs).To(Equal([]string{ip}))
+		Expect(now.slice.Labels).To(HaveKeyWithValue(model.LabelSourceCluster, "b"))
+		Eventually(ctx, func() []string { return endpointsOf(ctx, a, now.service) }).Should(ConsistOf(remote[0]))
+		Expect(lookup(a, hostOf(ns, "web"), dns.TypeA)(ctx)).To(Equal([]string{ip}))
+		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(HavePrefix("True/Imported: "))
+		clusterset.AwaitQuiet(ctx, a)
+		for _, w := range written(a, from, ns) {
+			Expect(strings.HasPrefix(w, "delete")).To(BeFalse(), w)
+		}
+	}, SpecTimeout(2*time.Minute))
 
 	It("with --import=false writes the status of others' ServiceImports, and nothing else", func(ctx SpecContext) {
 		mode(ctx, "--import=false")
@@ -76,41 +114,9 @@ var _ = Describe("the agent of a", Serial, func() {
 		Eventually(ctx, joined).Should(ConsistOf(remote[0]))
 		Expect(a.Derived(ctx, ns, "web").Spec.ClusterIP).To(Equal(derived.Spec.ClusterIP))
 		By("going back to derived Services without selector")
-		a.Restart(ctx)
+		mode(ctx)
 		Eventually(ctx, func() map[string]string { return a.Derived(ctx, ns, "web").Spec.Selector }).Should(BeEmpty())
 		Expect(a.Derived(ctx, ns, "web").UID).To(Equal(derived.UID))
 		Eventually(ctx, joined).Should(ConsistOf(remote[0]))
-	}, SpecTimeout(2*time.Minute))
-
-	It("with --takeover=sveltos adopts in place what the pipeline made", func(ctx SpecContext) {
-		ns := namespace(ctx, "takeover")
-		b.Create(ctx, selecting(ns, "web"), pod(ns, "web", "web-1"))
-		remote := addresses(ctx, b, ns, "web", 1)
-		theirs := byPipeline(ctx, a, b, ns, "web", remote[0])
-		ip := theirs.service.Spec.ClusterIP
-		Eventually(ctx, lookup(a, hostOf(ns, "web"), dns.TypeA)).Should(Equal([]string{ip}), "the pipeline's import works")
-
-		By("leaving it alone unless told to take over")
-		b.Create(ctx, clusterset.Export(ns, "web"))
-		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ForeignImport: "), ContainSubstring(" a ")))
-		Expect(theirs.read(ctx).versions()).To(Equal(theirs.versions()))
-
-		mode(ctx, "--takeover=sveltos")
-		from := time.Now()
-		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
-		var now pipelined
-		Eventually(ctx, func() []string { now = theirs.read(ctx); return now.leftovers() }).Should(BeEmpty())
-		Expect(now.uids()).To(Equal(theirs.uids()), "nothing is deleted and made anew")
-		Expect(now.service.Spec.ClusterIP).To(Equal(ip))
-		Eventually(ctx, func() map[string]string { return theirs.read(ctx).service.Spec.Selector }).Should(BeEmpty())
-		Expect(now.imported.Spec.IPs).To(Equal([]string{ip}))
-		Expect(now.slice.Labels).To(HaveKeyWithValue(model.LabelSourceCluster, "b"))
-		Eventually(ctx, func() []string { return endpointsOf(ctx, a, now.service) }).Should(ConsistOf(remote[0]))
-		Expect(lookup(a, hostOf(ns, "web"), dns.TypeA)(ctx)).To(Equal([]string{ip}))
-		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(HavePrefix("True/Imported: "))
-		clusterset.AwaitQuiet(ctx, a)
-		for _, w := range written(a, from, ns) {
-			Expect(strings.HasPrefix(w, "delete")).To(BeFalse(), w)
-		}
 	}, SpecTimeout(2*time.Minute))
 })

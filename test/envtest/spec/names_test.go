@@ -6,7 +6,6 @@ package spec
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/miekg/dns"
 	. "github.com/onsi/ginkgo/v2"
@@ -15,10 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 )
 
@@ -37,7 +34,7 @@ var _ = Describe("names", func() {
 		}, clusterset.Export(ns, "db"))
 		addresses(ctx, b, ns, "db", 2)
 		host := hostOf(ns, "db")
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range all() {
 			Eventually(ctx, m.ImportCondition(ns, "db", "Ready")).Should(HavePrefix("True/"), "in %s", m.ID())
 			Expect(clusterset.Get(ctx, m, clusterset.Import(ns, "db")).Spec.Type).To(BeEquivalentTo("Headless"))
 			for i := range 2 {
@@ -70,43 +67,11 @@ var _ = Describe("names", func() {
 		name := "s" + strings.Repeat("v", 62)
 		b.Create(ctx, selecting(ns, name, ipv4), pod(ns, name, "web-1"), clusterset.Export(ns, name))
 		ips := addresses(ctx, b, ns, name, 1)
-		for _, m := range []*clusterset.Member{a, b} {
+		for _, m := range all() {
 			Eventually(ctx, m.Backends(ns, name)).Should(Equal([]string{"b/" + ips[0]}), "in %s", m.ID())
 			Eventually(ctx, m.ImportCondition(ns, name, "Ready")).Should(HavePrefix("True/"))
 			Eventually(ctx, lookup(m, hostOf(ns, name), dns.TypeA)).Should(Equal(m.Derived(ctx, ns, name).Spec.ClusterIPs[:1]))
 		}
 		Eventually(ctx, b.ExportCondition(ns, name, "Available")).Should(HavePrefix("True/Imported: "))
 	})
-
-	It("that collide in their sum get two derived Services, and keep them", func(ctx SpecContext) {
-		ns := namespace(ctx, "collide")
-		names := []string{"svc-adb", "svc-bbc"}
-		Expect(model.DerivedName(names[0])).To(Equal(model.DerivedName(names[1])))
-		for i, name := range names {
-			b.Create(ctx, clusterset.Service(ns, name), clusterset.Endpoints(ns, name, name+"-x", 8080, fmt.Sprintf("10.91.0.%d", i+1)), clusterset.Export(ns, name))
-		}
-		have := func() (out []string, uids []types.UID) {
-			for i, name := range names {
-				Eventually(ctx, a.Backends(ns, name)).Should(Equal([]string{fmt.Sprintf("b/10.91.0.%d", i+1)}))
-				Eventually(ctx, a.ImportCondition(ns, name, "Ready")).Should(HavePrefix("True/"))
-				derived := a.Derived(ctx, ns, name)
-				Expect(derived.Labels).To(HaveKeyWithValue(model.LabelServiceName, name))
-				Eventually(ctx, lookup(a, hostOf(ns, name), dns.TypeA)).Should(Equal(derived.Spec.ClusterIPs))
-				Expect(endpointsOf(ctx, a, derived)).To(Equal([]string{fmt.Sprintf("10.91.0.%d", i+1)}))
-				out, uids = append(out, derived.Name), append(uids, derived.UID)
-			}
-			return out, uids
-		}
-		before, uids := have()
-		Expect(before).To(ContainElement(model.DerivedName(names[0])))
-		Expect(before[0]).NotTo(Equal(before[1]))
-		clusterset.AwaitQuiet(ctx, a)
-		from := time.Now()
-		a.Restart(ctx)
-		clusterset.AwaitQuiet(ctx, a)
-		after, now := have()
-		Expect(after).To(Equal(before))
-		Expect(now).To(Equal(uids))
-		Expect(written(a, from, ns)).To(BeEmpty(), "a restart changes nothing")
-	}, SpecTimeout(2*time.Minute))
 })

@@ -26,16 +26,16 @@ func TestSpec(t *testing.T) {
 }
 
 var (
-	set     *clusterset.Set
-	a, b, c *clusterset.Member
+	set  *clusterset.Set
+	a, b *clusterset.Member
 )
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	set = clusterset.New(ctx)
-	set.Add(ctx, controlplane.Options{IDs: []string{"a", "b"}, Family: clusters.DualStack})
-	set.Add(ctx, controlplane.Options{IDs: []string{"c"}, APIServerOnly: true})
-	set.Join(ctx, "a", "b", "c")
-	a, b, c = set.Members["a"], set.Members["b"], set.Members["c"]
+	set.Add(ctx, controlplane.Options{IDs: []string{"a"}, Nodes: 1})
+	set.Add(ctx, controlplane.Options{IDs: []string{"b"}, Nodes: 1, Family: clusters.DualStack})
+	set.Join(ctx, "a", "b")
+	a, b = set.Members["a"], set.Members["b"]
 }, NodeTimeout(5*time.Minute))
 
 var _ = ReportAfterEach(func(report SpecReport) {
@@ -44,7 +44,7 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	}
 })
 
-func all() []*clusterset.Member { return []*clusterset.Member{a, b, c} }
+func all() []*clusterset.Member { return []*clusterset.Member{a, b} }
 
 // namespace makes one in every cluster.
 func namespace(ctx context.Context, name string) string {

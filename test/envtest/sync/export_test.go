@@ -4,7 +4,7 @@
 package sync
 
 import (
-	"slices"
+	"fmt"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -205,23 +205,36 @@ var _ = Describe("an exported Service", func() {
 })
 
 var _ = Describe("names", func() {
-	It("of which the sums collide get a derived Service each", func() {
+	It("of which the sums collide get a derived Service each, and keep it across a restart", Serial, func() {
 		ns := newNamespace("a", "b")
-		for _, name := range []string{"svc-adb", "svc-bbc"} {
-			clusters["a"].create(service(ns, name), endpoints(ns, name, name+"-x1", "10.1.0.1"), export(ns, name))
+		names := []string{"svc-adb", "svc-bbc"}
+		for i, name := range names {
+			clusters["a"].create(service(ns, name), endpoints(ns, name, name+"-x1", fmt.Sprintf("10.1.0.%d", i+1)), export(ns, name))
+		}
+		// derived are the derived Services, each with its UID.
+		derived := func(c *cluster) (out []string) {
+			GinkgoHelper()
+			for i, name := range names {
+				Eventually(c.backends(ns, name)).Should(Equal([]string{fmt.Sprintf("a/10.1.0.%d", i+1)}))
+				Eventually(func() *mcsv1beta1.ServiceImport { return c.serviceImport(ns, name) }).ShouldNot(BeNil())
+				service := read[corev1.Service](c, ns, c.serviceImport(ns, name).Annotations[model.AnnotationDerivedName])
+				Expect(service).To(HaveValue(HaveField("Labels", HaveKeyWithValue(model.LabelServiceName, name))))
+				for _, slice := range c.derivedSlices(ns, name) {
+					Expect(slice.Labels).To(HaveKeyWithValue(discoveryv1.LabelServiceName, service.Name))
+				}
+				out = append(out, service.Name+" "+string(service.UID))
+			}
+			return out
 		}
 		for _, id := range []model.ClusterID{"a", "b"} {
-			c := clusters[id]
-			var derived []string
-			for _, name := range []string{"svc-adb", "svc-bbc"} {
-				Eventually(c.backends(ns, name)).Should(Equal([]string{"a/10.1.0.1"}))
-				Eventually(func() *mcsv1beta1.ServiceImport { return c.serviceImport(ns, name) }).ShouldNot(BeNil())
-				derived = append(derived, c.serviceImport(ns, name).Annotations[model.AnnotationDerivedName])
-			}
-			Expect(derived[0]).NotTo(Equal(derived[1]))
-			Expect(derived).To(ContainElement(model.DerivedName("svc-adb")))
-			slices.Sort(derived)
+			found := derived(clusters[id])
+			Expect(found[0]).NotTo(Equal(found[1]))
+			Expect(found).To(ContainElement(HavePrefix(model.DerivedName("svc-adb") + " ")))
 		}
+		b := clusters["b"]
+		before := derived(b)
+		b.restart(ns, names...)
+		Expect(derived(b)).To(Equal(before))
 	})
 
 	It("that a foreign Service has are left to it, and that is told", func() {
