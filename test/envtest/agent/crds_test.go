@@ -6,8 +6,10 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +64,16 @@ func (m *member) readiness() string {
 	return fmt.Sprint(code, " ", body)
 }
 
-// Fault 36.
+// misses expects that the agent of m is not ready, and names all of these definitions.
+func (m *member) misses(names ...string) {
+	GinkgoHelper()
+	for _, name := range names {
+		Eventually(m.readiness).Should(And(HavePrefix("503 "), ContainSubstring(definitions[name])))
+		Eventually(logged(m.logFile(), `"msg":"not ready"`, definitions[name])).ShouldNot(BeEmpty())
+	}
+}
+
+// FAULT 36.
 var _ = Describe("Definitions that are missing", Ordered, func() {
 	const ns = "defined"
 	var d, e *member
@@ -102,38 +113,18 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		}
 	})
 
-	It("are named when they are deleted while the agent runs, which goes on when they are back", func(ctx SpecContext) {
+	It("take neither exports nor imports with them while the agent runs, which goes on when they are back", func(ctx SpecContext) {
 		pid := d.agent.PID()
-		var names []string
-		for name := range definitions {
-			if name != exportsDefinition {
-				names = append(names, name)
-			}
-		}
+		names := []string{exportsDefinition, "serviceimports.multicluster.x-k8s.io", "exportpolicies.policy.comity.dev"}
 		d.undefine(ctx, names...)
-		for _, name := range names {
-			Eventually(d.readiness).Should(And(HavePrefix("503 "), ContainSubstring(definitions[name])))
-			Expect(logged(d.dir, `"msg":"not ready"`, definitions[name])(Default)).NotTo(BeEmpty())
-		}
+		d.misses(names...)
+		d.statesNothing(ctx, ns, "from-d")
+		Expect(e.backends(ns, "from-d")(Default, ctx)).NotTo(BeEmpty())
 		// What it imports is nobody's to take away: the peer exports it still.
 		Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
 		for _, name := range names {
 			d.define(ctx, name)
 		}
-		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
-		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
-		Expect(install.Join(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed(), "the Peers are gone with their definition")
-		works(ctx)
-		reaches(ctx, d, e, ns, "from-d")
-	}, NodeTimeout(4*time.Minute))
-
-	It("take no export with them when it is that of ServiceExports", func(ctx SpecContext) {
-		pid := d.agent.PID()
-		d.undefine(ctx, exportsDefinition)
-		Eventually(d.readiness).Should(And(HavePrefix("503 "), ContainSubstring(definitions[exportsDefinition])))
-		d.statesNothing(ctx, ns, "from-d")
-		Expect(e.backends(ns, "from-d")(Default, ctx)).NotTo(BeEmpty())
-		d.define(ctx, exportsDefinition)
 		Eventually(d.readiness).WithTimeout(ready).Should(HavePrefix("200 "))
 		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
 		works(ctx)
@@ -151,15 +142,16 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		reaches(ctx, d, e, ns, "from-d")
 	}, NodeTimeout(3*time.Minute))
 
-	It("are all named when the agent starts without them, until the last is there", func(ctx SpecContext) {
-		Expect(d.agent.Stop()).To(Succeed())
-		var names []string
-		for name := range definitions {
-			names = append(names, name)
-		}
+	It("are all named, also by an agent that starts without them, until the last is there", func(ctx SpecContext) {
+		pid, names := d.agent.PID(), slices.Collect(maps.Keys(definitions))
 		d.undefine(ctx, names...)
+		d.misses(names...)
+		Expect(d.agent.PID()).To(Equal(pid), "it did not end")
+		Expect(d.backends(ns, "from-e")(Default, ctx)).NotTo(BeEmpty())
+		Expect(d.agent.Stop()).To(Succeed())
 		Expect(d.agent.Start()).To(Succeed())
-		pid, alive := d.agent.PID(), strings.Replace(d.agent.ReadyURL(), "/readyz", "/healthz", 1)
+		pid = d.agent.PID()
+		alive := strings.Replace(d.agent.ReadyURL(), "/readyz", "/healthz", 1)
 		for n, name := range names {
 			for _, still := range names[n:] {
 				Eventually(d.readiness).Should(And(HavePrefix("503 "), ContainSubstring(definitions[still])))
@@ -176,6 +168,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		Expect(install.Join(ctx, nil, []join.Cluster{side(d), side(e)}, join.Options{})).To(Succeed(), "the Peers are gone with their definition")
 		d.exports(ctx, ns, "last")
 		reaches(ctx, d, e, ns, "last")
+		reaches(ctx, e, d, ns, "from-e")
 	}, NodeTimeout(5*time.Minute))
 
 	It("are not all: the namespace of Comity takes nothing with it when it is deleted", func(ctx SpecContext) {
@@ -184,7 +177,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		reaches(ctx, e, d, ns, "from-e")
 		// Nothing finishes the deletion here, so the agent runs on, as it does until its Pod ends.
 		d.remove(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: install.Namespace}})
-		stopped := logged(d.dir, "nothing is written any more", "Namespace "+install.Namespace)
+		stopped := logged(d.logFile(), "nothing is written any more", "Namespace "+install.Namespace)
 		Eventually(stopped).Should(HaveLen(1))
 		before, err := d.recordOf(ctx, ns, "last")()
 		Expect(err).NotTo(HaveOccurred())

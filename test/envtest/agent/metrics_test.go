@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -24,30 +23,23 @@ import (
 	"github.com/comity-mcs/comity/test/promquery"
 )
 
-var _ = Describe("metrics behind authentication", func() {
-	It("are served by every replica, by TLS, to accounts that may read them", func(ctx SpecContext) {
-		c := members["c"]
-		standby, err := install.Replica(c.target(), binary, "--metrics-secure=true") // it does not lead
-		Expect(err).NotTo(HaveOccurred())
-		Expect(standby.Start()).To(Succeed())
-		// One that is killed would count as a replica for 70 s, and then change the status of the policies.
-		DeferCleanup(func() { Expect(standby.Stop()).To(Succeed()) })
-		Expect(standby.WaitReady(ctx, ready)).To(Succeed())
-
-		scrape := scraper(c.dir, strings.Replace(standby.MetricsURL(), "http:", "https:", 1))
-		code, _ := scrape("")
-		Expect(code).To(Equal(http.StatusUnauthorized), "without a token")
-		code, _ = scrape("made.up.token")
-		Expect(code).To(BeNumerically(">=", http.StatusUnauthorized), "with a token that is none")
-		code, body := scrape(c.token(ctx, install.Account))
-		Expect(code).To(Equal(http.StatusForbidden), "with a token of an account that may not: %s", body)
-		code, body = scrape(c.token(ctx, "comity-metrics-reader"))
-		Expect(code).To(Equal(http.StatusOK), body)
-		Expect(body).To(ContainSubstring("\nworkqueue_depth"))
-		code, _ = get(standby.MetricsURL())
-		Expect(code).To(Equal(http.StatusBadRequest), "by plain HTTP")
-	}, SpecTimeout(2*time.Minute))
-})
+// expectAuthentication expects that a replica serves metrics by TLS, to accounts that may read them.
+func (m *member) expectAuthentication(ctx SpecContext, replica *install.Agent) {
+	GinkgoHelper()
+	By("are served by every replica, by TLS, to accounts that may read them")
+	scrape := scraper(m.dir, strings.Replace(replica.MetricsURL(), "http:", "https:", 1))
+	code, _ := scrape("")
+	Expect(code).To(Equal(http.StatusUnauthorized), "without a token")
+	code, _ = scrape("made.up.token")
+	Expect(code).To(BeNumerically(">=", http.StatusUnauthorized), "with a token that is none")
+	code, body := scrape(m.token(ctx, install.Account))
+	Expect(code).To(Equal(http.StatusForbidden), "with a token of an account that may not: %s", body)
+	code, body = scrape(m.token(ctx, "comity-metrics-reader"))
+	Expect(code).To(Equal(http.StatusOK), body)
+	Expect(body).To(ContainSubstring("\nworkqueue_depth"))
+	code, _ = get(replica.MetricsURL())
+	Expect(code).To(Equal(http.StatusBadRequest), "by plain HTTP")
+}
 
 // onlyWhen are metrics that are not there before something happened.
 var onlyWhen = map[string]string{

@@ -217,10 +217,13 @@ func (m *member) events(kind, name string) func(Gomega, context.Context) []strin
 	}
 }
 
-// logged are the lines of the agent's log that have every part.
-func logged(dir string, parts ...string) func(Gomega) []string {
+// logFile is what the agent of m writes.
+func (m *member) logFile() string { return filepath.Join(m.dir, "comity.log") }
+
+// logged are the lines of an agent's log that have every part.
+func logged(path string, parts ...string) func(Gomega) []string {
 	return func(g Gomega) []string {
-		file, err := os.Open(filepath.Join(dir, "comity.log"))
+		file, err := os.Open(path)
 		g.Expect(err).NotTo(HaveOccurred())
 		defer func() { _ = file.Close() }()
 		var out []string

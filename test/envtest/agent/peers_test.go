@@ -74,9 +74,9 @@ var _ = Describe("A bad Peer", func() {
 		for id, peer := range bad {
 			said := HaveExactElements(And(HavePrefix("Warning/"+peer.reason), containAll(append(peer.parts, "remedy: "))))
 			Eventually(a.events("Peer", id)).WithContext(ctx).Should(said, id)
-			Expect(logged(a.dir, `"the status of a peer changed"`, fmt.Sprintf(`"peer":%q`, id), `"reason":"`+peer.reason)(Default)).To(HaveLen(1), id)
+			Expect(logged(a.logFile(), `"the status of a peer changed"`, fmt.Sprintf(`"peer":%q`, id), `"reason":"`+peer.reason)(Default)).To(HaveLen(1), id)
 		}
-		Expect(logged(a.dir, "s3cr3t")(Default)).To(BeEmpty(), "no credential is logged")
+		Expect(logged(a.logFile(), "s3cr3t")(Default)).To(BeEmpty(), "no credential is logged")
 	})
 
 	It("with a bad kubeconfig in the place of a good one leaves the old connection in use", func(ctx SpecContext) {

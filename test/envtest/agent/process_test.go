@@ -7,11 +7,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -80,12 +80,19 @@ var _ = Describe("The program", func() {
 		}
 	})
 
-	It("ends cleanly when asked, and the next leader takes over at once", func(ctx SpecContext) {
+	It("serves its metrics by TLS where it does not lead, ends cleanly when asked, and the next leader takes over at once", func(ctx SpecContext) {
 		c := members["c"]
 		first := c.holder(ctx)
 		Expect(first).NotTo(BeEmpty())
-		standby, log := c.replica(ctx)
-		Eventually(log.String).Should(ContainSubstring("Attempting to acquire leader lease"))
+		standby, err := install.Replica(c.target(), binary, "--metrics-secure=true")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(standby.Start()).To(Succeed())
+		// One that is killed would count as a replica for 70 s, and then change the status of the policies.
+		DeferCleanup(func() { Expect(standby.Stop()).To(Succeed()) })
+		Expect(standby.WaitReady(ctx, ready)).To(Succeed())
+		log := filepath.Join(c.dir, "comity-replica.log")
+		Eventually(logged(log, "Attempting to acquire leader lease")).ShouldNot(BeEmpty())
+		c.expectAuthentication(ctx, standby)
 
 		asked := time.Now()
 		Expect(c.agent.Stop()).To(Succeed())
@@ -96,16 +103,16 @@ var _ = Describe("The program", func() {
 
 		// What is asked to end while its caches fill says so as errors.
 		for _, loop := range loops {
-			Eventually(log.String).Should(MatchRegexp(`"Starting workers".*"controller":"%s"`, loop))
+			Eventually(logged(log, `"Starting workers"`, fmt.Sprintf(`"controller":%q`, loop))).ShouldNot(BeEmpty())
 		}
 		Expect(c.agent.Start()).To(Succeed())
 		Expect(c.agent.WaitReady(ctx, ready)).To(Succeed())
-		Expect(standby.Process.Signal(syscall.SIGTERM)).To(Succeed())
-		ended := make(chan error, 1)
-		go func() { ended <- standby.Wait() }()
-		Eventually(ended, 10*time.Second).Should(Receive(BeNil()), "exit code 0")
-		Expect(errorsIn(log.String())).To(BeEmpty())
-		awaitConverged(ids...)
+		asked = time.Now()
+		Expect(standby.Stop()).To(Succeed())
+		Expect(time.Since(asked)).To(BeNumerically("<", 9*time.Second), "the second one ends")
+		Expect(standby.WaitReady(ctx, ready)).To(MatchError(ContainSubstring("exit status 0")))
+		Expect(errorsIn(log)).To(BeEmpty())
+		Eventually(c.notConverged).WithTimeout(ready).Should(Succeed())
 		everythingElseWorks(ctx)
 	})
 })
@@ -118,43 +125,23 @@ func (m *member) undefine(ctx context.Context, names ...string) {
 	direct, err := client.New(m.RESTConfig(), client.Options{Scheme: definitions})
 	Expect(err).NotTo(HaveOccurred())
 	for _, name := range names {
-		definition := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		Expect(direct.Delete(ctx, definition)).To(Succeed())
+		Expect(direct.Delete(ctx, &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}})).To(Succeed())
+	}
+	for _, name := range names {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
 		Eventually(func() bool {
 			return apierrors.IsNotFound(direct.Get(ctx, client.ObjectKey{Name: name}, definition))
 		}).WithTimeout(2*time.Minute).Should(BeTrue(), "%s is gone", name) // the API server waits for its own watches
 	}
 }
 
-// replica starts a second agent for m, as a Deployment would.
-func (m *member) replica(ctx context.Context) (*exec.Cmd, *safeBuffer) {
-	GinkgoHelper()
-	webhook, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(webhook.Close()).To(Succeed())
-	log := &safeBuffer{}
-	cmd := exec.Command(binary, "--kubeconfig", filepath.Join(m.dir, "kubeconfig"), "--namespace", install.Namespace,
-		"--cluster-id", m.ID(), "--clusterset", clusterset, "--cert-dir", m.dir, "--webhook-bind-address", webhook.Addr().String(),
-		"--health-probe-bind-address", "127.0.0.1:0", "--metrics-bind-address", "0")
-	cmd.Stdout, cmd.Stderr = log, log
-	Expect(cmd.Start()).To(Succeed())
-	DeferCleanup(func() {
-		_ = cmd.Process.Kill() // it has ended already unless the spec failed
-		_ = cmd.Wait()
-	})
-	return cmd, log
-}
-
 // errorsIn are the lines of a log that tell of an error, but for those that are written
-// about every lease that is released, and about a renewal that the end interrupts.
+// about every lease that is released, about a renewal that the end interrupts, and about a
+// token that is none.
 func errorsIn(log string) []string {
-	var out []string
-	for line := range strings.SplitSeq(log, "\n") {
-		ends := strings.Contains(line, `"error":"leader election lost"`) ||
+	GinkgoHelper()
+	return slices.DeleteFunc(logged(log, `"level":"error"`)(Default), func(line string) bool {
+		return strings.Contains(line, `"error":"leader election lost"`) || strings.Contains(line, `"error":"invalid bearer token"`) ||
 			strings.Contains(line, `"logger":"leaderelection"`) && strings.Contains(line, "context canceled")
-		if strings.Contains(line, `"level":"error"`) && !ends {
-			out = append(out, line)
-		}
-	}
-	return out
+	})
 }
