@@ -8,8 +8,8 @@
 // informer reads again within seconds once an API server answers, and lists everything
 // again after a restore. An API server accepts a watch from a resourceVersion that is
 // higher than its own, and sends nothing until its store has reached that version. So
-// before a watch continues, one object is listed to compare versions: one request in
-// several minutes for each kind. It writes nothing.
+// before a watch or a list continues from a version, one object is listed to compare
+// versions: one request in several minutes for each kind. It writes nothing.
 package listwatch
 
 import (
@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	apiwatch "k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -37,45 +36,24 @@ const Pause = 2 * time.Minute
 // versionTimeout bounds the list by which versions are compared.
 const versionTimeout = 30 * time.Second
 
-// CheckedWatch is watch, unless the version of the store is lower than the one to
-// continue from: then it calls restored, and returns an error that makes an informer
-// list again. That includes a watch that streams a list first: the API server refuses
-// it, and the informer would ask for one without a version next. list lists what is
-// watched; its error is returned unchanged.
-func CheckedWatch(list toolscache.ListWithContextFunc, watch toolscache.WatchFuncWithContext, restored func(error)) toolscache.WatchFuncWithContext {
-	return func(ctx context.Context, opts metav1.ListOptions) (apiwatch.Interface, error) {
+// Checked is request, which lists or watches, unless the version of the store is lower than
+// that of its options: then it calls restored, and returns an error that makes an informer
+// list without a version next. list lists what is asked for; its error is returned unchanged,
+// so that an informer asks with its last version again.
+//
+// An API server would accept such a watch, refuse one that streams a list first, and
+// refuse a list only after some seconds, with the request to repeat it.
+func Checked[T any](list toolscache.ListWithContextFunc, request func(context.Context, metav1.ListOptions) (T, error), restored func(error)) func(context.Context, metav1.ListOptions) (T, error) {
+	return func(ctx context.Context, opts metav1.ListOptions) (none T, _ error) {
 		found, err := check(ctx, opts, list)
 		if err != nil {
-			return nil, err
+			return none, err
 		}
 		if found != nil {
 			restored(found)
-			return nil, apierrors.NewResourceExpired(found.Error())
+			return none, apierrors.NewResourceExpired(found.Error())
 		}
-		return watch(ctx, opts)
-	}
-}
-
-// CheckedList is list, and calls restored if list is refused because the version of
-// its options is higher than that of the store. An informer whose watch failed for
-// another reason, such as an API server that has just started, lists from its last
-// version, is refused, and lists without a version next, so that CheckedWatch would
-// never detect the restore. If versions cannot be compared because the API server does
-// not answer, that error is returned: the informer lists from its last version again.
-func CheckedList(list toolscache.ListWithContextFunc, restored func(error)) toolscache.ListWithContextFunc {
-	return func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		answer, err := list(ctx, opts)
-		if !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-			return answer, err
-		}
-		found, problem := check(ctx, opts, list)
-		if problem != nil {
-			return nil, problem
-		}
-		if found != nil {
-			restored(found)
-		}
-		return answer, err
+		return request(ctx, opts)
 	}
 }
 
@@ -115,8 +93,8 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 			log.Error(err, "the API server does not answer; it is asked again every few seconds", "kind", fmt.Sprintf("%T", object))
 		}
 		checked := &toolscache.ListWatch{
-			ListWithContextFunc:  answered(CheckedList(from.ListWithContext, restored), away),
-			WatchFuncWithContext: answered(CheckedWatch(from.ListWithContext, from.WatchWithContext, restored), away),
+			ListWithContextFunc:  answered(Checked(from.ListWithContext, from.ListWithContext, restored), away),
+			WatchFuncWithContext: answered(Checked(from.ListWithContext, from.WatchWithContext, restored), away),
 		}
 		var lists toolscache.ListerWatcher = PlainLists{checked}
 		if _, protobuf := object.(runtime.ProtobufMarshaller); protobuf {

@@ -77,44 +77,31 @@ func TestTheQuestionKeepsToWhatIsWatchedAndItsErrorIsNotHidden(t *testing.T) {
 	}
 }
 
-func TestAListThatIsRefusedForItsVersionFindsARestore(t *testing.T) {
-	tooLarge := tooLarge()
+func TestNothingIsAskedForFromAVersionThatTheStoreDoesNotHave(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		refusal error
-		store   string
-		want    bool
+		name  string
+		check error
+		store string
+		want  bool
+		error func(error) bool
 	}{
-		{"the store went back", tooLarge, "10", true},
-		{"this API server lagged behind, and has come to the version", tooLarge, "900", false},
-		{"the API server has just started", errForbidden, "10", false},
-		{"the list is answered", nil, "10", false},
+		{"the store went back", nil, "10", true, apierrors.IsResourceExpired},
+		{"the store went on", nil, "900", false, func(err error) bool { return err == nil }},
+		{"the API server has just started", errForbidden, "10", false, apierrors.IsForbidden},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var found error
-			list := CheckedList(func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-				if opts.ResourceVersion != "" && c.refusal != nil {
-					return nil, c.refusal
-				}
-				return &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: c.store}}, nil
+			asked, found := false, error(nil)
+			list := Checked(func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+				return &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: c.store}}, c.check
+			}, func(context.Context, metav1.ListOptions) (bool, error) {
+				asked = true
+				return true, nil
 			}, func(f error) { found = f })
-			_, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"})
-			if !errors.Is(err, c.refusal) || (found != nil) != c.want {
-				t.Errorf("error %v, found %v; want the refusal as it is, and a restore: %v", err, found, c.want)
+			answer, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"})
+			if (found != nil) != c.want || !c.error(err) || asked != (err == nil) || answer != asked {
+				t.Errorf("answer %t, error %v, asked: %t, found %v", answer, err, asked, found)
 			}
 		})
-	}
-}
-
-func TestAListWhoseVersionCannotBeComparedIsAskedForAgain(t *testing.T) {
-	list := CheckedList(func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		if opts.ResourceVersion != "" {
-			return nil, tooLarge()
-		}
-		return nil, errForbidden
-	}, func(f error) { t.Errorf("found %v", f) })
-	if _, err := list(t.Context(), metav1.ListOptions{ResourceVersion: "900"}); !errors.Is(err, errForbidden) {
-		t.Errorf("error %v; want the one that an informer lists from its last version again for", err)
 	}
 }
 

@@ -307,7 +307,7 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 
 // page reads one page of a list, and counts what it has.
 func (f *feed) page(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	list := listwatch.CheckedList(f.get, f.restored)
+	list := listwatch.Checked(f.get, f.get, f.restored)
 	page, err := listwatch.UntilAnswered(ctx, unanswered, func() (runtime.Object, error) {
 		page, err := list(ctx, opts)
 		if unanswered(err) {
@@ -343,7 +343,7 @@ func (f *feed) watch(ctx context.Context, opts metav1.ListOptions) (watch.Interf
 		f.result(ctx, over)
 		return nil, over
 	}
-	open := listwatch.CheckedWatch(f.get, func(ctx context.Context, opts metav1.ListOptions) (w watch.Interface, err error) {
+	open := listwatch.Checked(f.get, func(ctx context.Context, opts metav1.ListOptions) (w watch.Interface, err error) {
 		w, f.meter, err = f.events(ctx, opts)
 		return w, err
 	}, f.restored)
