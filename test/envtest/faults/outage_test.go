@@ -125,7 +125,8 @@ var _ = Describe("FAULT 2 and 3: an API server that is down, with many services"
 		Expect(len(wrote)).To(BeNumerically("<=", 4), "%v", clusterset.Describe(wrote))
 	}, SpecTimeout(3*time.Minute))
 
-	It("FAULT 37: what one tenant withdraws at once delays no un-export of another", func(ctx SpecContext) {
+	It("FAULT 37: 60 exports that one tenant makes, and then withdraws at once, delay no un-export of another", func(ctx SpecContext) {
+		exportMany(ctx, b, ns, "more", 60-many-2, dead, hostAddress)
 		Expect(b.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
 		withdraw(ctx, kept, "kept")
 		Eventually(ctx, a.Backends(kept, "kept")).WithTimeout(20 * time.Second).Should(Equal([]string{"a/10.99.0.1"}))
