@@ -56,10 +56,15 @@ func TestFault31APeerThatPublishesTooMuchShowsInTheMetric(t *testing.T) {
 // FAULT 31: a peer publishes more slices of one export than are read of it.
 func TestFault31MoreSlicesThanAreReadOfAnExportAreNamed(t *testing.T) {
 	w := exporting(t, 2)
-	for i := range exchange.MaxSliceNames + 2 {
+	put := func(i int) {
 		slice := sliceOf(1, "10.1.0.1")
 		slice.Name, slice.Annotations[model.AnnotationSourceSlice] = fmt.Sprintf("shop.web-1-%04d", i), fmt.Sprintf("web-1-%04d", i)
 		w.server.put("endpointslices", slice)
+	}
+	put(0)
+	w.await("the first is read", func() bool { return len(w.published(keyOf(1)).Slices) == 1 })
+	for i := range exchange.MaxSliceNames + 1 { // while they are watched: the server lists all in one page, which is limited
+		put(i + 1)
 	}
 	w.await("the limit is named", func() bool {
 		problems := w.published(keyOf(1)).Problems
