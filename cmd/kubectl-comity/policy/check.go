@@ -161,7 +161,7 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 		}
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(result.Findings, located(policy, t.agent.Check(compiled(policy)))...)
+			result.Findings = append(append(result.Findings, t.validate(policy)...), located(policy, t.agent.Check(compiled(policy)))...)
 			continue
 		}
 		together = append(together, policy)

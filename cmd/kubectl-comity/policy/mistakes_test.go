@@ -32,6 +32,8 @@ type mistake struct {
 	place string
 	// what is wrong, and the remedy, both on the line of the place.
 	what, remedy string
+	// alone is one that ends the process in which it is compiled.
+	alone bool
 }
 
 // mistakes are the kinds of bad Rego that nobody has to store in a cluster to learn of.
@@ -78,7 +80,7 @@ func mistakes() map[string]mistake {
 		"a default that contradicts":       {module: header + someDeny, spec: strings.Replace(itsSchema, "default: 3", "default: x", 1), place: "params.yaml", what: "spec.parameters.max", remedy: "must be of type integer"},
 		"what the definition refuses":      {module: header + someDeny, spec: "enforcement: Never\n", place: "policy.yaml", what: `spec.enforcement: Unsupported value: "Never"`, remedy: `supported values: "Deny", "Warn", "Audit"`},
 		"characters that nobody sees":      {module: when("\u202e"), place: "policy.rego:4", what: "illegal token", remedy: `\u202e`},
-		"nested deeper than is compiled":   {module: header + someDeny + "\ntest_x := " + strings.Repeat("[y | y := ", 20) + "1" + strings.Repeat("]", 20) + "\n", place: "policy.rego:1", what: "compiling the module: ", remedy: "more than 1s of CPU time; expected a module that compiles with less: nest less"},
+		"nested deeper than is compiled":   {module: header + someDeny + "\ntest_x := " + strings.Repeat("[y | y := ", 20) + "1" + strings.Repeat("]", 20) + "\n", place: "policy.rego:1", what: "compiling the module: ", remedy: "more than 1s of CPU time; expected a module that compiles with less: nest less", alone: true},
 		"what is absent without a request": {module: when(`input.userInfo.username == "eve"`), place: "policy.rego:4", what: "input.userInfo is absent when a stored export is evaluated again", remedy: `expected input.operation != "AUDIT"`},
 	}
 	for call, remedy := range map[string]string{
@@ -106,24 +108,38 @@ func mistakes() map[string]mistake {
 	return all
 }
 
-// Every mistake is found before the cluster, where it is, with what to do.
+// Every mistake is found before the cluster, where it is, with what to do. Those in policies are
+// checked together, as those of a repository are, and one does not hide another.
 func TestEveryMistakeIsFoundWithItsPlaceAndRemedy(t *testing.T) {
+	folders, check := map[string]string{}, []string{"check"}
+	for name, m := range mistakes() {
+		files := map[string]string{"p/policy.rego": m.module, "p/policy.yaml": m.spec}
+		if m.test != "" {
+			files["p/p_test.rego"] = m.test
+		}
+		if folders[name] = filepath.Join(write(t, files), "p"); m.test == "" && !m.alone {
+			check = append(check, folders[name])
+		}
+	}
+	checked := run(t, check...)
 	for name, m := range mistakes() {
 		t.Run(name, func(t *testing.T) {
-			files, command := map[string]string{"p/policy.rego": m.module, "p/policy.yaml": m.spec}, "check"
-			if m.test != "" {
-				files["p/p_test.rego"], command = m.test, "test"
+			got := checked
+			switch {
+			case m.test != "":
+				got = run(t, "test", folders[name])
+			case m.alone:
+				got = run(t, "check", folders[name])
 			}
-			got := run(t, command, filepath.Join(write(t, files), "p"))
 			if got.code == 0 {
 				t.Error("the exit code is 0")
 			}
 			for line := range strings.Lines(got.out + got.err) {
-				if strings.Contains(line, "p/"+m.place+":") && strings.Contains(line, m.what) && strings.Contains(line, m.remedy) {
+				if strings.Contains(line, filepath.Join(folders[name], m.place)+":") && strings.Contains(line, m.what) && strings.Contains(line, m.remedy) {
 					return
 				}
 			}
-			t.Errorf("expected a line with %s, %q and %q, got\n%s%s", m.place, m.what, m.remedy, got.out, got.err)
+			t.Errorf("expected a line with %s, %q and %q, got\n%s%s", filepath.Join(folders[name], m.place), m.what, m.remedy, got.out, got.err)
 		})
 	}
 }
