@@ -131,7 +131,11 @@ func TestAPolicyThatEndsItsProcessFailsAlone(t *testing.T) {
 				timeout = engine.DefaultTimeout
 			}
 			c := loadedWith(t, engine.Options{Timeout: timeout}, denying("a", "true"), rules, denying("z", "true"))
-			for n := range 2 {
+			times := 1
+			if name == "ten gigabytes at once" || name == "an endless loop" { // then it is known to end a process
+				times = 2
+			}
+			for n := range times {
 				begin := time.Now()
 				v := c.Evaluate(within(t, patience), request("shop"))
 				if failure := c.Failures()["bomb"]; v.Outcome != decision.Denied || len(v.Violations) != 2 || failure.Count != int64(n+1) {
