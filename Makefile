@@ -71,7 +71,7 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 # The longest suites start first, so that none of them runs alone in the end. They mostly
 # wait, so that three at a time keep two cores busy. No result is taken from a cache, which
 # does not know when the agent that a suite starts has changed.
-SUITES := $(addprefix ./envtest/,agent faults hub hostile sync join spec peer ...)
+SUITES := $(addprefix ./envtest/,faults agent hub sync join hostile policies spec peer ...)
 
 # API servers, which take most of the processors, collect garbage less often than by themselves, and each program
 # runs on one processor: with a dozen programs for each of two, that takes a sixth less CPU time.
