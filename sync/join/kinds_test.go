@@ -16,19 +16,23 @@ import (
 
 func TestDefinitionsThatAreMissingOrTooOldAreNamed(t *testing.T) {
 	all := []string{"ExportRecord", "ImportRecord", "MemberRecord", "NamespaceRecord", "Peer"}
-	for _, c := range []struct {
+	type row struct {
 		name    string
 		lacking string
 		hub     bool
 		want    string
-	}{
+	}
+	rows := []row{
 		{name: "all are served"},
 		{name: "one was added by a later version of Comity", lacking: "NamespaceRecord",
 			want: "the API server does not serve NamespaceRecord of exchange.comity.dev/v1alpha1; apply config/crd"},
 		{name: "no Peer", lacking: "Peer", want: "helm upgrade comity oci://ghcr.io/comity-mcs/charts/comity --namespace comity-system "},
 		{name: "a hub without Peer", lacking: "Peer", hub: true},
-		{name: "a hub without records", lacking: "ExportRecord", hub: true, want: "does not serve ExportRecord of"},
-	} {
+	}
+	for _, kind := range all[:4] {
+		rows = append(rows, row{name: "a hub without " + kind, lacking: kind, hub: true, want: "does not serve " + kind + " of"})
+	}
+	for _, c := range rows {
 		t.Run(c.name, func(t *testing.T) {
 			mapper := apimeta.NewDefaultRESTMapper(nil)
 			for _, kind := range slices.DeleteFunc(slices.Clone(all), func(kind string) bool { return kind == c.lacking }) {
