@@ -139,9 +139,14 @@ func newTools(options engine.Options) (t tools, err error) {
 // them.
 func (t tools) load(e evaluator, policies []source.Policy) (found []Finding) {
 	for i, result := range e.Load(model.Map(policies, compiled)) {
-		found = append(append(found, t.validate(policies[i])...), located(policies[i], result.Err)...)
+		found = append(found, t.wrong(policies[i], result.Err)...)
 	}
 	return found
+}
+
+// wrong is what an API server says of a policy, and the error of an engine.
+func (t tools) wrong(policy source.Policy, err error) []Finding {
+	return append(t.validate(policy), located(policy, err)...)
 }
 
 // Check compiles policies, alone and together, and their tests, and checks the format
@@ -161,7 +166,7 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 		}
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(append(result.Findings, t.validate(policy)...), located(policy, t.agent.Check(compiled(policy)))...)
+			result.Findings = append(result.Findings, t.wrong(policy, t.agent.Check(compiled(policy)))...)
 			continue
 		}
 		together = append(together, policy)

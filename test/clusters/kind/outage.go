@@ -73,11 +73,7 @@ func (c *Cluster) onNodes(ctx context.Context, script string) error {
 func (c *Cluster) Cut(ctx context.Context, peer *Cluster) error {
 	var rules []string
 	for _, prefix := range peer.network.PodCIDRs {
-		family := "ip"
-		if prefix.Addr().Is6() {
-			family = "ip6"
-		}
-		rules = append(rules, fmt.Sprintf("%s daddr %s drop", family, prefix))
+		rules = append(rules, fmt.Sprintf("%s daddr %s drop", table(prefix.Addr()), prefix))
 	}
 	for _, n := range peer.nodes {
 		rules = append(rules, fmt.Sprintf("ip daddr %s drop", n.address()))

@@ -95,7 +95,7 @@ func exported(ctx context.Context, key types.NamespacedName) {
 func ownBackend() []string { return []string{"a/" + victim.address(3)} }
 
 var _ = It("Reports are shown on one line and bounded, as b's word, on exports that are there", func(ctx SpecContext) {
-	var anew types.NamespacedName
+	var recreated types.NamespacedName
 	says := func(title, message string, named ...string) attack {
 		return attack{title: title, before: exported, forged: reports(set(message, "spec", "message")), stands: ownBackend, named: append(named, "NameTaken")}
 	}
@@ -113,7 +113,7 @@ var _ = It("Reports are shown on one line and bounded, as b's word, on exports t
 			},
 		},
 		attack{
-			title: "of an export that was made anew since", before: func(ctx context.Context, k types.NamespacedName) { anew = k; exported(ctx, k) },
+			title: "of an export that was deleted and created again", before: func(ctx context.Context, k types.NamespacedName) { recreated = k; exported(ctx, k) },
 			forged: reports(set("44444444-4444-4444-8444-444444444444", "spec", "exportUID"), set("EvilReason", "spec", "reason")),
 			stands: ownBackend,
 		},
@@ -122,7 +122,7 @@ var _ = It("Reports are shown on one line and bounded, as b's word, on exports t
 	for _, text := range told("", "")(NewGomega(Fail), ctx) {
 		Expect(text).NotTo(MatchRegexp(`[\x00-\x1f\x7f]|\x{202e}|\x{2066}`))
 	}
-	Expect(told(anew.Namespace, anew.Name)(NewGomega(Fail), ctx)).NotTo(ContainElement(ContainSubstring("EvilReason")))
+	Expect(told(recreated.Namespace, recreated.Name)(NewGomega(Fail), ctx)).NotTo(ContainElement(ContainSubstring("EvilReason")))
 })
 
 var _ = It("Garbage among what b publishes costs nobody else anything", func(ctx SpecContext) {

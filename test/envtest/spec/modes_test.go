@@ -39,7 +39,7 @@ var _ = Describe("the agent of a", Ordered, Serial, func() {
 		ip := theirs.service.Spec.ClusterIP
 		Eventually(ctx, lookup(a, hostOf(ns, "web"), dns.TypeA)).Should(Equal([]string{ip}), "the pipeline's import works")
 
-		By("leaving it alone unless told to take over")
+		By("leaving it alone without the flag")
 		b.Create(ctx, clusterset.Export(ns, "web"))
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/ForeignImport: "), ContainSubstring(" a ")))
 		Expect(theirs.read(ctx).versions()).To(Equal(theirs.versions()))
@@ -49,7 +49,7 @@ var _ = Describe("the agent of a", Ordered, Serial, func() {
 		Eventually(ctx, a.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
 		var now pipelined
 		Eventually(ctx, func() []string { now = theirs.read(ctx); return now.leftovers() }).Should(BeEmpty())
-		Expect(now.uids()).To(Equal(theirs.uids()), "nothing is deleted and made anew")
+		Expect(now.uids()).To(Equal(theirs.uids()), "nothing is deleted and created again")
 		Expect(now.service.Spec.ClusterIP).To(Equal(ip))
 		Eventually(ctx, func() map[string]string { return theirs.read(ctx).service.Spec.Selector }).Should(BeEmpty())
 		Expect(now.imported.Spec.IPs).To(Equal([]string{ip}))
