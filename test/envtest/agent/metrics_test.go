@@ -26,7 +26,6 @@ import (
 // expectAuthentication expects that a replica serves metrics by TLS, to accounts that may read them.
 func (m *member) expectAuthentication(ctx SpecContext, replica *install.Agent) {
 	GinkgoHelper()
-	By("are served by every replica, by TLS, to accounts that may read them")
 	scrape := scraper(m.dir, strings.Replace(replica.MetricsURL(), "http:", "https:", 1))
 	code, _ := scrape("")
 	Expect(code).To(Equal(http.StatusUnauthorized), "without a token")

@@ -127,6 +127,7 @@ var _ = Describe("FAULT 2 and 3: an API server that is down, with many services"
 
 	It("FAULT 37: 60 exports that one tenant makes, and then withdraws at once, delay no un-export of another", func(ctx SpecContext) {
 		exportMany(ctx, b, ns, "more", 60-many-2, dead, hostAddress)
+		Eventually(ctx, func() int { return len(a.AllBackends(ctx, ns)) }).Should(BeNumerically(">", 60), "b's and a's")
 		Expect(b.Client.DeleteAllOf(ctx, &mcsv1beta1.ServiceExport{}, client.InNamespace(ns))).To(Succeed())
 		withdraw(ctx, kept, "kept")
 		Eventually(ctx, a.Backends(kept, "kept")).WithTimeout(20 * time.Second).Should(Equal([]string{"a/10.99.0.1"}))
