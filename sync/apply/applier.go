@@ -33,6 +33,7 @@ const neverVersion = "1"
 type Applier struct {
 	client client.Client
 	writes *prometheus.CounterVec
+	leaves func(plan.Action) bool
 }
 
 // New returns an Applier that writes with c and counts the writes in registry
@@ -47,6 +48,11 @@ func New(c client.Client, registry prometheus.Registerer) *Applier {
 
 // Through returns an Applier that writes with c and shares the metric of a.
 func (a *Applier) Through(c client.Client) *Applier { return &Applier{client: c, writes: a.writes} }
+
+// Leaving returns an Applier that asks before each action whether to leave it out.
+func (a *Applier) Leaving(leaves func(plan.Action) bool) *Applier {
+	return &Applier{client: a.client, writes: a.writes, leaves: leaves}
+}
 
 // Apply makes the writes in order and stops at the first that fails, unless the API
 // server refuses it. One with a plan.Action.Source costs only that source: after it,
@@ -65,7 +71,8 @@ func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Obje
 			return applied, fmt.Errorf("%s: %w", action, err)
 		}
 		isUpdate := action.Verb == plan.Update || action.Verb == plan.Annotate
-		if action.AfterAll && len(refused) > 0 || updatesOnly && !(isUpdate && action.Source != "") {
+		if action.AfterAll && len(refused) > 0 || updatesOnly && !(isUpdate && action.Source != "") ||
+			a.leaves != nil && a.leaves(action) {
 			continue
 		}
 		object, err := a.one(ctx, action)

@@ -4,7 +4,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,10 +26,6 @@ import (
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/plan"
 )
-
-// maxBatch is how many slices of one other cluster one reconcile of an import writes. Then
-// the other imports, and the other clusters of this one, are served.
-const maxBatch = 20
 
 // maxRounds bounds how often one import is planned in a row: once for the Service, once for
 // what needs its addresses, twice more for a replacement, and twice for slices without a label.
@@ -216,55 +211,24 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 			in.Current.Slices = slices.Concat(in.Current.Slices, met)
 			continue
 		}
-		actions, later := i.drift.allowed(in.Key, planned.Actions), []plan.Action(nil)
-		if i.refusals.NumRequeues(request(in.Key)) == 0 { // else the same first ones may be refused each time
-			actions, later = batch(i.Self, actions)
-		}
+		// After a refusal, all is made: else the same first ones may be refused each time.
+		turn := newTurn(i.Self, i.importQueue, request(in.Key), i.refusals.NumRequeues(request(in.Key)) > 0)
 		begun := time.Now()
-		applied, err := i.applier.Apply(ctx, actions)
-		i.pay(in.Key, actions, time.Since(begun))
-		i.drift.applied(in, actions, applied)
-		did.wrote, did.left = did.wrote || len(actions) > 0, len(later) > 0
+		applied, err := i.applier.Leaving(turn.leaves).Apply(ctx, turn.inOrder(i.drift.allowed(in.Key, planned.Actions)))
+		i.pay(in.Key, turn.made, time.Since(begun))
+		i.drift.applied(in, turn.made, applied)
+		did.wrote, did.left = did.wrote || len(turn.made) > 0, len(turn.later) > 0
 		if err == nil {
-			for _, a := range later {
-				i.importQueue.AddFrom(notify.Origin(a.Source), request(in.Key))
+			for source := range turn.later {
+				i.importQueue.AddFrom(notify.Origin(source), request(in.Key))
 			}
 		}
-		if err != nil || !planned.AwaitsService || len(actions) == 0 {
+		if err != nil || !planned.AwaitsService || len(turn.made) == 0 {
 			return planned, did, err
 		}
-		in.Current = in.Current.After(actions, applied)
+		in.Current = in.Current.After(turn.made, applied)
 	}
 	return planned, did, nil // the next event continues from here
-}
-
-// batch is what one reconcile of an import makes of the actions, and the slices of other
-// clusters that it leaves for later; what is made after all is left out then. Slices of a
-// cluster come after those of clusters with fewer.
-func batch(self model.ClusterID, actions []plan.Action) (now, later []plan.Action) {
-	isOthers := func(a plan.Action) bool { return a.Source != "" && a.Source != self }
-	count := map[model.ClusterID]int{}
-	for _, a := range actions {
-		switch {
-		case isOthers(a):
-			if count[a.Source]++; count[a.Source] > maxBatch {
-				later = append(later, a)
-				continue
-			}
-		case a.AfterAll && len(later) > 0:
-			continue
-		}
-		now = append(now, a)
-	}
-	for first := 0; first < len(now); first++ {
-		end := first
-		for end < len(now) && isOthers(now[end]) {
-			end++
-		}
-		slices.SortStableFunc(now[first:end], func(a, b plan.Action) int { return cmp.Compare(count[a.Source], count[b.Source]) })
-		first = end
-	}
-	return now, later
 }
 
 // pay has each cluster pay for the writes of its slices, which took so long together with

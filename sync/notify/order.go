@@ -52,10 +52,11 @@ const (
 )
 
 // order is the order in which a workqueue serves its items: it implements workqueue.Queue.
-// The next item is one of the origin that used least time lately. While another member has
-// work too, one that used more than its share has one worker, which rests after each item,
-// because others wait for the API server as well. All such members together have half of the
-// workers. What an origin may use in any case, see floor, is never more than its share.
+// The next item is one of the origin that used least time lately; what is being reconciled
+// counts as long as its last item took. While another member has work too, one that used more
+// than its share has one worker, which rests after each item, because others wait for the API
+// server as well. All such members together have half of the workers. What an origin may use in
+// any case, see floor, is never more than its share.
 //
 // It forgets an origin that used nothing lately and waits for nothing. All methods may be
 // called from any goroutine.
@@ -89,7 +90,9 @@ type taken struct {
 type lane struct {
 	items []reconcile.Request // in order; some are not waiting any more
 	has   sets.Set[reconcile.Request]
-	busy  int           // workers
+	busy  int           // workers that reconcile
+	rests bool          // one more worker does
+	last  time.Duration // that an item took
 	used  time.Duration // in the period before at
 	at    time.Time
 }
@@ -125,7 +128,7 @@ func (o *order) catchUp() {
 func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.see(item, origin)
+	o.see(item, origin, time.Now())
 	if o.added[item] == nil {
 		o.added[item] = sets.New[Origin]()
 	}
@@ -133,10 +136,10 @@ func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
 	return o.waiting[item] != nil
 }
 
-// see notes when a user or a member changed an item that is or will be added. It needs mu.
-func (o *order) see(item reconcile.Request, origin Origin) {
-	if (origin == Own || isMember(origin)) && o.seen[item].IsZero() {
-		o.seen[item] = time.Now()
+// see notes when a user or a member changed an item that is added. It needs mu.
+func (o *order) see(item reconcile.Request, origin Origin, at time.Time) {
+	if first := o.seen[item]; (origin == Own || isMember(origin)) && (first.IsZero() || at.Before(first)) {
+		o.seen[item] = at
 	}
 }
 
@@ -200,8 +203,8 @@ func (o *order) Pop() reconcile.Request {
 	return item
 }
 
-// done ends the reconcile of an item. Those who made it dirty share what nobody paid. The
-// worker is that of the origin until it calls free, after the rest that done gives.
+// done ends the reconcile of an item. Those who made it dirty share what nobody paid. If done
+// gives a rest, the worker is that of the origin until it calls rested.
 func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,20 +217,31 @@ func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 	for origin := range was.origins {
 		o.charge(origin, now, max(0, took-was.paid)/time.Duration(was.origins.Len()))
 	}
-	if o.overShare(was.from) {
+	l := o.lanes[was.from]
+	l.busy, l.last = l.busy-1, took
+	if !l.rests && o.overShare(was.from) { // of several that end together, one rests
 		rest = min(restFactor*took, maxRest)
+		l.rests = rest > 0
 	}
+	o.forget()
 	o.catchUp()
 	return was.from, rest
 }
 
-// free gives a worker back.
-func (o *order) free(from Origin) {
+// rested ends the rest of a worker.
+func (o *order) rested(from Origin) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lane(from).busy--
+	o.lanes[from].rests = false
+	o.forget()
+}
+
+// forget drops the lanes that nothing needs. It needs mu.
+func (o *order) forget() {
 	now := time.Now()
-	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool { return len(l.items) == 0 && l.busy == 0 && l.usedAt(now) < idle })
+	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool {
+		return len(l.items) == 0 && l.busy == 0 && !l.rests && l.usedAt(now) < idle
+	})
 }
 
 // charge has an origin pay. It needs mu.
@@ -265,11 +279,11 @@ func (o *order) mayTake(origin Origin) bool {
 	}
 	busy := 0
 	for other, l := range o.lanes {
-		if l.busy > 0 && o.overShare(other) {
-			busy += l.busy
+		if workers := l.workers(); workers > 0 && o.overShare(other) {
+			busy += workers
 		}
 	}
-	return o.lanes[origin].busy == 0 && busy < max(1, o.workers/2)
+	return o.lanes[origin].workers() == 0 && busy < max(1, o.workers/2)
 }
 
 // overShare reports whether a member used more than its share of what all members and users
@@ -280,12 +294,12 @@ func (o *order) overShare(origin Origin) bool {
 	}
 	now, members, all := time.Now(), 0, time.Duration(0)
 	for other, l := range o.lanes {
-		if used := l.usedAt(now); (isMember(other) || other == Own) && used >= idle {
+		if used := l.expects(now); (isMember(other) || other == Own) && used >= idle {
 			members++
 			all += used
 		}
 	}
-	return members > 1 && o.lane(origin).usedAt(now) > max(floor, all/time.Duration(members))
+	return members > 1 && o.lane(origin).expects(now) > max(floor, all/time.Duration(members))
 }
 
 func isMember(origin Origin) bool { return origin[0] != '/' }
@@ -300,13 +314,27 @@ func (o *order) compare(a, b Origin) int {
 		case origin == Listed, !o.mayTake(origin):
 			return math.MaxInt64
 		}
-		return o.lanes[origin].usedAt(time.Now())
+		return o.lanes[origin].expects(time.Now())
 	}
 	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 }
 
 func (l *lane) usedAt(now time.Time) time.Duration {
 	return time.Duration(float64(l.used) * math.Exp(-float64(now.Sub(l.at))/float64(period)))
+}
+
+// expects is usedAt with what is being reconciled, each item as long as the last one. Else a
+// member could take all workers at a moment at which it is within its share.
+func (l *lane) expects(now time.Time) time.Duration {
+	return l.usedAt(now) + time.Duration(l.busy)*l.last
+}
+
+// workers is how many the origin has.
+func (l *lane) workers() int {
+	if l.rests {
+		return l.busy + 1
+	}
+	return l.busy
 }
 
 // waits reports whether an item waits for the origin of the lane. It drops what was taken

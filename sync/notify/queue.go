@@ -47,8 +47,8 @@ type change struct {
 
 // changes are those of one interval.
 type changes struct {
-	counted int  // at once
-	more    bool // count once at the end
+	counted int       // at once
+	more    time.Time // when the first one came that counts at the end; zero: none did
 }
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = (*Queue)(nil)
@@ -127,8 +127,9 @@ func (q *Queue) counts(c change) bool {
 		seen.counted++
 		return true
 	}
-	seen.more = true
-	o.see(c.item, c.from)
+	if seen.more.IsZero() {
+		seen.more = time.Now()
+	}
 	return false
 }
 
@@ -137,10 +138,43 @@ func (q *Queue) over(c change) {
 	q.order.mu.Lock()
 	more := q.order.changes[c].more
 	delete(q.order.changes, c)
+	if !more.IsZero() {
+		q.order.see(c.item, c.from, more)
+	}
 	q.order.mu.Unlock()
-	if more {
+	if !more.IsZero() {
 		q.Changed(c.from, c.item)
 	}
+}
+
+// Holds reports whether an item is being reconciled for others than an origin, some of whose
+// changes do not count yet. The item is added for these when they do. So what is written for
+// others does not become more because one changes something without pause.
+func (q *Queue) Holds(item reconcile.Request, from Origin) bool {
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	now, c := q.order.taken[item], q.order.changes[change{from, item}]
+	return now != nil && !now.origins.Has(from) && c != nil && !c.more.IsZero()
+}
+
+// UsedMore reports whether an origin used more than its share.
+func (q *Queue) UsedMore(from Origin) bool {
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	return q.order.overShare(from)
+}
+
+// IsAwaited reports whether an item that is being reconciled was changed meanwhile by a user
+// or by a member other than from, who wait until it is done.
+func (q *Queue) IsAwaited(item reconcile.Request, from Origin) bool {
+	q.order.mu.Lock()
+	defer q.order.mu.Unlock()
+	for other := range q.order.added[item] {
+		if other != from && (other == Own || isMember(other)) {
+			return true
+		}
+	}
+	return false
 }
 
 // Unfinished is how many items wait or are being reconciled. Len is zero if nothing that
@@ -215,6 +249,8 @@ func (q *Queue) GetWithPriority() (reconcile.Request, int, bool) {
 func (q *Queue) Done(item reconcile.Request) {
 	from, rest := q.order.done(item)
 	q.TypedRateLimitingInterface.Done(item)
-	time.Sleep(rest)
-	q.order.free(from)
+	if rest > 0 {
+		time.Sleep(rest)
+		q.order.rested(from)
+	}
 }

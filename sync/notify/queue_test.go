@@ -237,6 +237,58 @@ func TestAMemberThatUsedMoreThanItsShareHasOneWorkerThatRests(t *testing.T) {
 	})
 }
 
+// burst has one more member do something, and returns what takes n items of b that are added
+// at once: how many workers have one when all that may be taken is.
+func burst(queue *Queue, taken <-chan string, n int) int {
+	queue.AddFrom("c", item("c"))
+	synctest.Wait()
+	<-taken
+	time.Sleep(100 * time.Millisecond)
+	for i := range n {
+		queue.AddFrom("b", item("b%d", i))
+	}
+	synctest.Wait()
+	return len(taken)
+}
+
+func TestOthersAreServedWhileAMemberRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		taken := work(queue, 8, 100*time.Millisecond)
+		if got := burst(queue, taken, 50); got != 8 {
+			t.Fatalf("of a member that used nothing, %d items were taken at once; want 8", got)
+		}
+		for len(taken) > 0 {
+			<-taken
+		}
+		time.Sleep(101 * time.Millisecond) // these end
+		synctest.Wait()
+		if got := len(taken); got != 0 {
+			t.Errorf("%d more items of the member were taken; want none while it rests", got)
+		}
+		queue.Changed("c", item("c"))
+		synctest.Wait()
+		if got := len(taken); got != 1 {
+			t.Error("what another one changes waits until a member has rested")
+		}
+		time.Sleep(time.Minute) // all is done
+	})
+}
+
+func TestAMemberWithinItsShareDoesNotTakeMoreThanItAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		taken := work(queue, 8, 100*time.Millisecond)
+		queue.AddFrom("b", item("first"))
+		time.Sleep(2 * time.Second)
+		<-taken
+		if got, want := burst(queue, taken, 50), int(floor/(100*time.Millisecond))+1; got != want {
+			t.Errorf("%d items that take 100 ms each were taken at once; want %d", got, want)
+		}
+		time.Sleep(time.Minute) // all is done
+	})
+}
+
 // A member that changes something a few times a second is not held back because another one
 // does even less.
 func TestAMemberThatUsesLittleNeverWaits(t *testing.T) {
