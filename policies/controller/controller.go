@@ -22,14 +22,15 @@ import (
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
@@ -85,7 +86,7 @@ type Options struct {
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	o.Elected, o.Clock = cmp.Or(o.Elected, mgr.Elected()), cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
 	r := &reconciler{
-		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, reported: map[string]int64{}, written: map[string]time.Time{},
+		client: mgr.GetClient(), cache: mgr.GetCache(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, reported: map[string]int64{}, written: map[string]time.Time{},
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("exportpolicy").
@@ -93,8 +94,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			NeedLeaderElection: ptr.To(false),
 			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](leastRetry, mostRetry),
 		}).
-		Watches(&v1alpha1.ExportPolicy{}, handler.EnqueueRequestsFromMapFunc(
-			func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{all} })).
+		WatchesRawSource(source.Func(r.watch)).
 		WatchesRawSource(source.Func(r.begin)).
 		Complete(r)
 }
@@ -110,6 +110,18 @@ const leastRetry, mostRetry = 5 * time.Millisecond, 10 * time.Second
 // all is the one key of the queue. Policies are loaded together, so changes that come at
 // once are one load; evaluations that fail in quick succession are one report.
 var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
+
+// watch requests a load after each event about an ExportPolicy. Unlike a source of that kind, it
+// does not wait until everything else is read that is in the cache: policies are compiled meanwhile.
+func (r *reconciler) watch(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	informer, err := r.cache.GetInformer(ctx, &v1alpha1.ExportPolicy{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return err
+	}
+	load := func(any) { queue.Add(all) }
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: load, UpdateFunc: func(_, now any) { load(now) }, DeleteFunc: load})
+	return err
+}
 
 // begin requests the first load, which is needed even without any policy, and one
 // more when this replica becomes the leader and has to write statuses, and after a change
@@ -146,6 +158,7 @@ type reconciler struct {
 	// leads is true once this replica is the leader; begin sets it.
 	leads    atomic.Bool
 	client   client.Client
+	cache    cache.Cache
 	recorder events.EventRecorder
 	// reported is what was reported of the failures of each policy, by name.
 	reported map[string]int64

@@ -183,10 +183,12 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 			s.First(ctx)
 		}
 		for first := true; list.Wait(ctx); first = false {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(settle): // for a list, too: what changes together is one reason for it
+			if !first { // what changes together is one reason for a list, too
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(settle):
+				}
 			}
 			select {
 			case <-list:

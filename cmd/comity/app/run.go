@@ -62,6 +62,9 @@ func Run(asked context.Context, o Options, log logr.Logger) error {
 	// API priority and fairness limits the requests. A limit of the client would
 	// only delay the first reconciliation of a large cluster.
 	cfg.QPS = -1
+	// To compress lists costs this cluster's API server, which is near, more time than it saves.
+	// Peers, which may be far away, are asked to.
+	cfg.DisableCompression = true
 	o.stopping = asked.Done()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(asked))
 	defer cancel()
