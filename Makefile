@@ -68,8 +68,8 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO_TEST) -timeout 25m ./chart/...
 
-# The longest suites start first, so that none of them runs alone in the end. They mostly
-# wait, so that three at a time keep two cores busy. No result is taken from a cache, which
+# The longest suites start first, so that none of them runs alone in the end. Each waits some
+# of its time, so that three at a time keep two cores busy. No result is taken from a cache, which
 # does not know when the agent that a suite starts has changed.
 SUITES := $(addprefix ./envtest/,faults agent hub sync join hostile policies spec peer ...)
 

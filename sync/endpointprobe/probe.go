@@ -201,7 +201,11 @@ func (p *Prober) count(answers map[netip.AddrPort]bool) {
 		for id, s := range clusters {
 			if s.add(answers) {
 				flipped.Insert(key)
-				p.opts.Log.Info("endpoints changed their answer", "namespace", key.Namespace, "name", key.Name, "peer", id, "answers", s.answers)
+				of := []any{"peer", id, "answers", s.answers}
+				if key.Name != "" { // else they are not those of one import
+					of = append(of, "namespace", key.Namespace, "name", key.Name)
+				}
+				p.opts.Log.Info("endpoints changed their answer", of...)
 			}
 		}
 	}
