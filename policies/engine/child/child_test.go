@@ -316,6 +316,23 @@ func TestAnswersAreThoseOfTheInput(t *testing.T) {
 }
 
 // The digest of a verdict is that of the policies that gave it, also while others are loaded.
+func TestWhatIsInUseIsNotLoadedAgain(t *testing.T) {
+	list := []engine.Policy{denying("fine", "true"), policy("broken", "deny contains")}
+	c := newClient(t, engine.Options{Timeout: 10 * time.Second})
+	first := c.Load(list)
+	defer c.OccupySpare(t.Context())()
+	again := make(chan []engine.Result, 1)
+	go func() { again <- c.Load(list) }()
+	select {
+	case got := <-again:
+		if fmt.Sprint(got) != fmt.Sprint(first) || got[0].Err != nil || got[1].Err == nil {
+			t.Errorf("got %v; want %v, as before", got, first)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for a process, to load what is in use")
+	}
+}
+
 func TestNoVerdictIsOfTwoSets(t *testing.T) {
 	sets := [][]engine.Policy{{denying("p", "true"), denying("q", "false")}, {denying("p", "false"), denying("q", "true")}}
 	c := loaded(t, sets[0]...)

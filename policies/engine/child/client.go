@@ -4,6 +4,7 @@
 package child
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -97,11 +98,11 @@ func (c *Client) Load(list []engine.Policy) []engine.Result {
 }
 
 // load has the other process load policies first, until none ends it. It writes why one is
-// refused into the list.
+// refused into the list. If they are in use as they are, it does nothing: what is in use is not
+// put in doubt because there is no process, or no time for it, just now.
 func (c *Client) load(list []engine.Policy) (*loaded, error) {
 	for {
-		c.revision++
-		next := loaded{revision: c.revision, digests: map[string]string{}}
+		next := loaded{revision: c.revision + 1, digests: map[string]string{}}
 		for i := range list {
 			digest := list[i].Digest()
 			next.digests[list[i].Name] = digest
@@ -111,6 +112,10 @@ func (c *Client) load(list []engine.Policy) (*loaded, error) {
 		if next.text, err = json.Marshal(list); err != nil {
 			return nil, err
 		}
+		if now := c.current.Load(); bytes.Equal(now.text, next.text) {
+			return now, nil
+		}
+		c.revision = next.revision
 		if _, err = c.spare.process(context.Background(), &next); c.offenders.tooCostly(err, next.digests) {
 			continue
 		} else if err != nil {
