@@ -211,14 +211,13 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 			in.Current.Slices = slices.Concat(in.Current.Slices, met)
 			continue
 		}
-		// After a refusal, all is made: else the same first ones may be refused each time.
 		turn := newTurn(i.Self, i.importQueue, request(in.Key), i.refusals.NumRequeues(request(in.Key)) > 0)
 		begun := time.Now()
 		applied, err := i.applier.Leaving(turn.leaves).Apply(ctx, turn.inOrder(i.drift.allowed(in.Key, planned.Actions)))
 		i.pay(in.Key, turn.made, time.Since(begun))
 		i.drift.applied(in, turn.made, applied)
 		did.wrote, did.left = did.wrote || len(turn.made) > 0, len(turn.later) > 0
-		if err == nil {
+		if err == nil || apply.ClassOf(err) == apply.Refused {
 			for source := range turn.later {
 				i.importQueue.AddFrom(notify.Origin(source), request(in.Key))
 			}

@@ -22,15 +22,15 @@ const maxBatch = 20
 // turn is what one reconcile of an import writes. Nothing is left out but slices of other
 // clusters, and what is made after all if any of these is left out:
 //
-//   - those of a cluster of which maxBatch were written are for later;
-//   - those of a cluster that used more than its share are for later, once one slice of another
+//   - those of a cluster of which maxBatch were written are for later, unless all is true;
+//   - those of a cluster that used more than its share are for later, once any slice of another
 //     cluster was written, and if somebody else changed the import meanwhile;
 //   - those of a cluster whose changes do not count yet wait until they do (notify.Queue.Holds).
 type turn struct {
 	self    model.ClusterID
 	queue   *notify.Queue
 	request reconcile.Request
-	// all is true if nothing may be left out.
+	// all is true after a refusal: else the same first ones may be refused each time.
 	all bool
 
 	made  []plan.Action
@@ -83,13 +83,12 @@ func (t *turn) inOrder(actions []plan.Action) []plan.Action {
 // leaves reports whether an action is left out. It is asked before each one, in order.
 func (t *turn) leaves(a plan.Action) bool {
 	switch {
-	case t.all:
 	case t.isOthers(a):
 		if t.held.Has(a.Source) {
 			return true
 		}
 		givesWay := t.greedy.Has(a.Source) && len(t.written) > 0 && t.queue.IsAwaited(t.request, notify.Origin(a.Source))
-		if givesWay || t.written[a.Source] == maxBatch {
+		if givesWay || t.written[a.Source] == maxBatch && !t.all {
 			t.later.Insert(a.Source)
 			return true
 		}

@@ -58,6 +58,11 @@ func TestOneReconcileWritesSomeSlicesOfEachCluster(t *testing.T) {
 			before: func(queue *notify.Queue) { changesOften(queue, "b") },
 			want:   "service 1, c 3",
 		},
+		"one whose changes do not count yet, after a refusal": {
+			slices: [][]plan.Action{slicesOf("b", 2), slicesOf("c", 3)}, all: true,
+			before: func(queue *notify.Queue) { changesOften(queue, "b") },
+			want:   "service 1, c 3",
+		},
 		"changes that do not count yet, of one that the item was taken for": {
 			slices: [][]plan.Action{slicesOf("c", 3)},
 			before: func(queue *notify.Queue) { changesOften(queue, "c") },
