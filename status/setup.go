@@ -113,7 +113,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			ctx, cancel := context.WithTimeout(ctx, o.FirstStatus)
 			defer cancel()
 			for _, caughtUp := range o.Observations.CaughtUp() {
-				notify.AwaitClosed(ctx, caughtUp)
+				notify.Await(ctx, caughtUp)
 			}
 			return nil
 		})),

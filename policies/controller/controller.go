@@ -94,7 +94,6 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			NeedLeaderElection: ptr.To(false),
 			RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](leastRetry, mostRetry),
 		}).
-		WatchesRawSource(source.Func(r.watch)).
 		WatchesRawSource(source.Func(r.begin)).
 		Complete(r)
 }
@@ -111,23 +110,21 @@ const leastRetry, mostRetry = 5 * time.Millisecond, 10 * time.Second
 // once are one load; evaluations that fail in quick succession are one report.
 var all = reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}
 
-// watch requests a load after each event about an ExportPolicy. Unlike a source of that kind, it
-// does not wait until everything else is read that is in the cache: policies are compiled meanwhile.
-func (r *reconciler) watch(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+// begin requests the first load, which is needed even without any policy, and one
+// more when this replica becomes the leader and has to write statuses, and after a change
+// of findings. It requests a report after a failure, at most one for each reportInterval. Unlike a
+// source of ExportPolicies, it does not wait until everything else is read that is in the cache:
+// policies are compiled meanwhile.
+func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	queue.Add(all)
 	informer, err := r.cache.GetInformer(ctx, &v1alpha1.ExportPolicy{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
 	}
 	load := func(any) { queue.Add(all) }
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: load, UpdateFunc: func(_, now any) { load(now) }, DeleteFunc: load})
-	return err
-}
-
-// begin requests the first load, which is needed even without any policy, and one
-// more when this replica becomes the leader and has to write statuses, and after a change
-// of findings. It requests a report after a failure, at most one for each reportInterval.
-func (r *reconciler) begin(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	queue.Add(all)
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: load, UpdateFunc: func(_, now any) { load(now) }, DeleteFunc: load}); err != nil {
+		return err
+	}
 	go func() {
 		elected, changed := r.Elected, (<-chan struct{})(nil)
 		for {

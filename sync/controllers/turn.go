@@ -25,7 +25,7 @@ const maxBatch = 20
 //   - those of a cluster of which maxBatch were written are for later, unless all is true;
 //   - those of a cluster that used more than its share are for later, once any slice of another
 //     cluster was written, and if somebody else changed the import meanwhile;
-//   - those of a cluster whose changes do not count yet wait until they do (notify.Queue.Holds).
+//   - those of a cluster whose changes do not count yet wait until they do (notify.Queue.Standing).
 type turn struct {
 	self    model.ClusterID
 	queue   *notify.Queue
@@ -56,10 +56,11 @@ func (t *turn) inOrder(actions []plan.Action) []plan.Action {
 		if count[a.Source]++; count[a.Source] > 1 || !t.isOthers(a) {
 			continue
 		}
-		if t.queue.UsedMore(notify.Origin(a.Source)) {
+		usedMore, held := t.queue.Standing(t.request, notify.Origin(a.Source))
+		if usedMore {
 			t.greedy.Insert(a.Source)
 		}
-		if t.queue.Holds(t.request, notify.Origin(a.Source)) {
+		if held {
 			t.held.Insert(a.Source)
 		}
 	}

@@ -234,7 +234,7 @@ func (h *Hub) Start(ctx context.Context) error {
 			h.wake.Up()
 		}
 	})()
-	if !notify.AwaitClosed(ctx, h.opts.Peers.Listed()) {
+	if !notify.Await(ctx, h.opts.Peers.Listed()) {
 		return nil
 	}
 	tick := time.NewTicker(h.opts.CheckInterval)

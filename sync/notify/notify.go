@@ -137,15 +137,15 @@ func (a After) WaitForSync(ctx context.Context) error {
 // WaitForSync returns once the workers of the controller may start.
 func (s *Source) WaitForSync(ctx context.Context) error {
 	for _, ready := range s.Required {
-		if ready != nil && !AwaitClosed(ctx, ready) {
+		if ready != nil && !Await(ctx, ready) {
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// AwaitClosed waits until c is closed, and is false if ctx ended before.
-func AwaitClosed(ctx context.Context, c <-chan struct{}) bool {
+// Await waits until c gives something or is closed, and is false if ctx ended before.
+func Await[T any](ctx context.Context, c <-chan T) bool {
 	select {
 	case <-c:
 		return true
@@ -183,12 +183,8 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 			s.First(ctx)
 		}
 		for first := true; list.Wait(ctx); first = false {
-			if !first { // what changes together is one reason for a list, too
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(settle):
-				}
+			if !first && !Await(ctx, time.After(settle)) { // what changes together is one reason for a list, too
+				return
 			}
 			select {
 			case <-list:
@@ -279,7 +275,7 @@ func (w Wake) Up() {
 }
 
 // Wait waits until somebody wakes, and is false if ctx ended before.
-func (w Wake) Wait(ctx context.Context) bool { return AwaitClosed(ctx, w) }
+func (w Wake) Wait(ctx context.Context) bool { return Await(ctx, w) }
 
 // Watch wakes from now on at each event about an object of a kind that matters, and returns once all
 // of the kind was read, or ctx ended.

@@ -134,7 +134,7 @@ func TestNothingIsListedBeforeTheControllerMayStart(t *testing.T) {
 func TestTheFirstListWaitsAndOneListAnswersAllThatChangedMeanwhile(t *testing.T) {
 	queue, first := newQueue(t), make(chan struct{})
 	var changed Notifier
-	listed := waiting(t, queue, &changed, Source{First: func(ctx context.Context) { AwaitClosed(ctx, first) }})
+	listed := waiting(t, queue, &changed, Source{First: func(ctx context.Context) { Await(ctx, first) }})
 	close(first)
 	if got := next(t, queue); got != "a" {
 		t.Errorf("got %s", got)

@@ -91,7 +91,7 @@ type lane struct {
 	items []reconcile.Request // in order; some are not waiting any more
 	has   sets.Set[reconcile.Request]
 	busy  int           // workers that reconcile
-	rests bool          // one more worker does
+	rests int           // workers that rest; one at most
 	last  time.Duration // that an item took
 	used  time.Duration // in the period before at
 	at    time.Time
@@ -219,9 +219,8 @@ func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 	}
 	l := o.lanes[was.from]
 	l.busy, l.last = l.busy-1, took
-	if !l.rests && o.overShare(was.from) { // of several that end together, one rests
-		rest = min(restFactor*took, maxRest)
-		l.rests = rest > 0
+	if l.rests == 0 && took > 0 && o.overShare(was.from) { // of several that end together, one rests
+		l.rests, rest = 1, min(restFactor*took, maxRest)
 	}
 	o.forget()
 	o.catchUp()
@@ -232,16 +231,14 @@ func (o *order) done(item reconcile.Request) (from Origin, rest time.Duration) {
 func (o *order) rested(from Origin) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.lanes[from].rests = false
+	o.lanes[from].rests = 0
 	o.forget()
 }
 
 // forget drops the lanes that nothing needs. It needs mu.
 func (o *order) forget() {
 	now := time.Now()
-	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool {
-		return len(l.items) == 0 && l.busy == 0 && !l.rests && l.usedAt(now) < idle
-	})
+	maps.DeleteFunc(o.lanes, func(_ Origin, l *lane) bool { return len(l.items)+l.busy+l.rests == 0 && l.usedAt(now) < idle })
 }
 
 // charge has an origin pay. It needs mu.
@@ -279,11 +276,12 @@ func (o *order) mayTake(origin Origin) bool {
 	}
 	busy := 0
 	for other, l := range o.lanes {
-		if workers := l.workers(); workers > 0 && o.overShare(other) {
-			busy += workers
+		if l.busy+l.rests > 0 && o.overShare(other) {
+			busy += l.busy + l.rests
 		}
 	}
-	return o.lanes[origin].workers() == 0 && busy < max(1, o.workers/2)
+	l := o.lanes[origin]
+	return l.busy+l.rests == 0 && busy < max(1, o.workers/2)
 }
 
 // overShare reports whether a member used more than its share of what all members and users
@@ -327,14 +325,6 @@ func (l *lane) usedAt(now time.Time) time.Duration {
 // member could take all workers at a moment at which it is within its share.
 func (l *lane) expects(now time.Time) time.Duration {
 	return l.usedAt(now) + time.Duration(l.busy)*l.last
-}
-
-// workers is how many the origin has.
-func (l *lane) workers() int {
-	if l.rests {
-		return l.busy + 1
-	}
-	return l.busy
 }
 
 // waits reports whether an item waits for the origin of the lane. It drops what was taken

@@ -4,6 +4,7 @@
 package notify
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -147,21 +148,15 @@ func (q *Queue) over(c change) {
 	}
 }
 
-// Holds reports whether an item is being reconciled for others than an origin, some of whose
-// changes do not count yet. The item is added for these when they do. So what is written for
-// others does not become more because one changes something without pause.
-func (q *Queue) Holds(item reconcile.Request, from Origin) bool {
+// Standing says of an origin whether it used more than its share, and whether it is held: an item
+// is being reconciled for others, and some of its changes of that do not count yet. The item is
+// added for these when they do. So what is written for others does not become more because one
+// changes something without pause.
+func (q *Queue) Standing(item reconcile.Request, from Origin) (usedMore, held bool) {
 	q.order.mu.Lock()
 	defer q.order.mu.Unlock()
 	now, c := q.order.taken[item], q.order.changes[change{from, item}]
-	return now != nil && !now.origins.Has(from) && c != nil && !c.more.IsZero()
-}
-
-// UsedMore reports whether an origin used more than its share.
-func (q *Queue) UsedMore(from Origin) bool {
-	q.order.mu.Lock()
-	defer q.order.mu.Unlock()
-	return q.order.overShare(from)
+	return q.order.overShare(from), now != nil && !now.origins.Has(from) && c != nil && !c.more.IsZero()
 }
 
 // IsAwaited reports whether an item that is being reconciled was changed meanwhile by a user
@@ -169,12 +164,9 @@ func (q *Queue) UsedMore(from Origin) bool {
 func (q *Queue) IsAwaited(item reconcile.Request, from Origin) bool {
 	q.order.mu.Lock()
 	defer q.order.mu.Unlock()
-	for other := range q.order.added[item] {
-		if other != from && (other == Own || isMember(other)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(q.order.added[item].UnsortedList(), func(other Origin) bool {
+		return other != from && (other == Own || isMember(other))
+	})
 }
 
 // Unfinished is how many items wait or are being reconciled. Len is zero if nothing that
