@@ -138,7 +138,7 @@ func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
 
 // see notes when a user or a member changed an item that is added. It needs mu.
 func (o *order) see(item reconcile.Request, origin Origin, at time.Time) {
-	if first := o.seen[item]; (origin == Own || isMember(origin)) && (first.IsZero() || at.Before(first)) {
+	if first := o.seen[item]; somebodyWaits(origin) && (first.IsZero() || at.Before(first)) {
 		o.seen[item] = at
 	}
 }
@@ -292,7 +292,7 @@ func (o *order) overShare(origin Origin) bool {
 	}
 	now, members, all := time.Now(), 0, time.Duration(0)
 	for other, l := range o.lanes {
-		if used := l.expects(now); (isMember(other) || other == Own) && used >= idle {
+		if used := l.expects(now); somebodyWaits(other) && used >= idle {
 			members++
 			all += used
 		}
@@ -301,6 +301,9 @@ func (o *order) overShare(origin Origin) bool {
 }
 
 func isMember(origin Origin) bool { return origin[0] != '/' }
+
+// somebodyWaits reports whether an origin is a member or the users of this cluster.
+func somebodyWaits(origin Origin) bool { return origin == Own || isMember(origin) }
 
 // compare says which of two origins comes first: Own, then the one that used least, and
 // last Listed and those that have their share of the workers. It needs mu.

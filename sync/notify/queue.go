@@ -164,9 +164,7 @@ func (q *Queue) Standing(item reconcile.Request, from Origin) (usedMore, held bo
 func (q *Queue) IsAwaited(item reconcile.Request, from Origin) bool {
 	q.order.mu.Lock()
 	defer q.order.mu.Unlock()
-	return slices.ContainsFunc(q.order.added[item].UnsortedList(), func(other Origin) bool {
-		return other != from && (other == Own || isMember(other))
-	})
+	return slices.ContainsFunc(q.order.added[item].UnsortedList(), func(other Origin) bool { return other != from && somebodyWaits(other) })
 }
 
 // Unfinished is how many items wait or are being reconciled. Len is zero if nothing that

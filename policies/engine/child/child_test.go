@@ -315,7 +315,6 @@ func TestAnswersAreThoseOfTheInput(t *testing.T) {
 	}
 }
 
-// The digest of a verdict is that of the policies that gave it, also while others are loaded.
 func TestWhatIsInUseIsNotLoadedAgain(t *testing.T) {
 	list := []engine.Policy{denying("fine", "true"), policy("broken", "deny contains")}
 	c := newClient(t, engine.Options{Timeout: 10 * time.Second})
@@ -333,6 +332,7 @@ func TestWhatIsInUseIsNotLoadedAgain(t *testing.T) {
 	}
 }
 
+// The digest of a verdict is that of the policies that gave it, also while others are loaded.
 func TestNoVerdictIsOfTwoSets(t *testing.T) {
 	sets := [][]engine.Policy{{denying("p", "true"), denying("q", "false")}, {denying("p", "false"), denying("q", "true")}}
 	c := loaded(t, sets[0]...)
