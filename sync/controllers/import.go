@@ -211,9 +211,9 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 			in.Current.Slices = slices.Concat(in.Current.Slices, met)
 			continue
 		}
-		turn := newTurn(i.Self, i.importQueue, request(in.Key), i.refusals.NumRequeues(request(in.Key)) > 0)
+		turn := newTurn(i.Self, i.importQueue, request(in.Key), i.refusals.NumRequeues(request(in.Key)) > 0, i.drift.allowed(in.Key, planned.Actions))
 		begun := time.Now()
-		applied, err := i.applier.Leaving(turn.leaves).Apply(ctx, turn.inOrder(i.drift.allowed(in.Key, planned.Actions)))
+		applied, err := i.applier.Leaving(turn.leaves).Apply(ctx, turn.actions)
 		i.pay(in.Key, turn.made, time.Since(begun))
 		i.drift.applied(in, turn.made, applied)
 		did.wrote, did.left = did.wrote || len(turn.made) > 0, len(turn.later) > 0

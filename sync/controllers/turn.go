@@ -33,24 +33,20 @@ type turn struct {
 	// all is true after a refusal: else the same first ones may be refused each time.
 	all bool
 
-	made  []plan.Action
-	later sets.Set[model.ClusterID]
+	// actions are in the order in which they are to be made.
+	actions, made []plan.Action
+	later         sets.Set[model.ClusterID]
 	// held are the clusters whose changes do not count yet, greedy those that used more than
 	// their share, and written says how many slices of each were written.
 	held, greedy sets.Set[model.ClusterID]
 	written      map[model.ClusterID]int
 }
 
-func newTurn(self model.ClusterID, queue *notify.Queue, request reconcile.Request, all bool) *turn {
-	return &turn{self: self, queue: queue, request: request, all: all, later: sets.New[model.ClusterID](), written: map[model.ClusterID]int{},
-		held: sets.New[model.ClusterID](), greedy: sets.New[model.ClusterID]()}
-}
-
-func (t *turn) isOthers(a plan.Action) bool { return a.Source != "" && a.Source != t.self }
-
-// inOrder sorts adjacent slices of other clusters: those of a cluster that used more than its
+// newTurn sorts adjacent slices of other clusters: those of a cluster that used more than its
 // share come last, and before, those of a cluster come after those of clusters with fewer.
-func (t *turn) inOrder(actions []plan.Action) []plan.Action {
+func newTurn(self model.ClusterID, queue *notify.Queue, request reconcile.Request, all bool, actions []plan.Action) *turn {
+	t := &turn{self: self, queue: queue, request: request, all: all, actions: actions, later: sets.New[model.ClusterID](),
+		written: map[model.ClusterID]int{}, held: sets.New[model.ClusterID](), greedy: sets.New[model.ClusterID]()}
 	count := map[model.ClusterID]int{}
 	for _, a := range actions {
 		if count[a.Source]++; count[a.Source] > 1 || !t.isOthers(a) {
@@ -78,8 +74,10 @@ func (t *turn) inOrder(actions []plan.Action) []plan.Action {
 		slices.SortStableFunc(actions[first:end], func(a, b plan.Action) int { return cmp.Compare(rank(a), rank(b)) })
 		first = end
 	}
-	return actions
+	return t
 }
+
+func (t *turn) isOthers(a plan.Action) bool { return a.Source != "" && a.Source != t.self }
 
 // leaves reports whether an action is left out. It is asked before each one, in order.
 func (t *turn) leaves(a plan.Action) bool {

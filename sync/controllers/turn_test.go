@@ -102,8 +102,9 @@ func TestOneReconcileWritesSomeSlicesOfEachCluster(t *testing.T) {
 			for _, of := range c.slices {
 				actions = append(actions, of...)
 			}
-			turn, written := newTurn("a", queue, item, c.all), 0
-			for _, a := range turn.inOrder(append(actions, plan.Action{Verb: plan.Delete, Object: &corev1.Service{}, AfterAll: true})) {
+			actions = append(actions, plan.Action{Verb: plan.Delete, Object: &corev1.Service{}, AfterAll: true})
+			turn, written := newTurn("a", queue, item, c.all, actions), 0
+			for _, a := range turn.actions {
 				if turn.leaves(a) || a.Source == "" {
 					continue
 				}
