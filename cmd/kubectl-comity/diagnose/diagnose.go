@@ -79,16 +79,17 @@ func newReport(all []finding.Finding) Report {
 
 // print shows one line for each check that passed, and each fault with its fix.
 func (r Report) print(env *command.Env) {
-	passed, shown := map[string][]string{}, map[finding.Severity]bool{}
+	var shown finding.Severity
+	passed := map[string][]string{}
 	for _, f := range r.Findings {
 		if f.Severity == finding.OK {
 			passed[f.Check] = append(passed[f.Check], f.Cluster)
 		}
 	}
 	for _, f := range r.Findings {
-		if !shown[f.Severity] {
+		if f.Severity != shown {
 			env.Printf("%s:\n", f.Severity)
-			shown[f.Severity] = true
+			shown = f.Severity
 		}
 		if f.Severity != finding.OK {
 			env.Printf("  %s\n      fix: %s\n      see: %s\n", f, f.Fix, f.Docs)
@@ -250,7 +251,6 @@ func (c *cluster) acceptedRanges() {
 		for _, peer := range other.objects.Peers {
 			if peer.Name == string(c.ID()) && len(c.ranges.Pods) == 0 {
 				c.ranges.Pods, _ = model.ParsePrefixes(peer.Spec.AcceptedCIDRs)
-				c.ranges.Source = "spec.acceptedCIDRs of its Peer in cluster " + string(other.ID())
 			}
 		}
 	}
@@ -268,8 +268,5 @@ func (c *cluster) fix(text, peer string) string {
 	if other := c.peerOf(peer); other != nil {
 		from = other.Context
 	}
-	if c.Agent.Mode == model.ExchangeHub {
-		text = finding.InHub(text)
-	}
-	return strings.NewReplacer("{from}", from, "{to}", c.Context, "{a}", peer).Replace(text)
+	return finding.Fill(text, c.Agent.Mode, "{from}", from, "{to}", c.Context, "{a}", peer)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Severity orders findings.
@@ -74,11 +76,8 @@ func (f Finding) String() string {
 	return line
 }
 
-// docsRoot is where the pages of docs/ are read.
-const docsRoot = "https://github.com/comity-mcs/comity/blob/main/docs/"
-
 // Docs is the address of a page of docs/, with its anchor: "troubleshooting.md#dns".
-func Docs(page string) string { return docsRoot + page }
+func Docs(page string) string { return "https://github.com/comity-mcs/comity/blob/main/docs/" + page }
 
 // Condition is the address of a reason of a condition. docs/conditions.md has an anchor
 // for each: kind, type and reason, as in "serviceexport-ready-failed". Of joined reasons,
@@ -99,9 +98,13 @@ func Condition(kind, conditionType, reason string) string {
 // there, and {ns} and {name} are those of the Service.
 func Fix(reason string) string { return fixes[reason] }
 
-// InHub is a text of Fix for a cluster that publishes in a hub, whose context is not known.
-func InHub(text string) string {
-	return strings.ReplaceAll(text, "kubectl comity join ", "kubectl comity join --hub HUB ")
+// Fill replaces variables, each before its value, in a text of Fix for a cluster with that
+// exchange. A join of one that publishes in a hub names the hub, whose context is not known.
+func Fill(text string, exchange model.ExchangeMode, values ...string) string {
+	if exchange == model.ExchangeHub {
+		text = strings.ReplaceAll(text, "kubectl comity join ", "kubectl comity join --hub HUB ")
+	}
+	return strings.NewReplacer(values...).Replace(text)
 }
 
 const (

@@ -108,12 +108,10 @@ func run(ctx context.Context, env *command.Env, contexts []string, name string) 
 		maps.Copy(files, c.files)
 	}
 	found, _ := status.Read(ctx, sites, "", time.Now())
-	diagnosis := diagnose.Sites(ctx, sites, false)
-	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnosis} {
+	for name, value := range map[string]any{"contents.yaml": report, "status.yaml": found, "diagnose.yaml": diagnose.Sites(ctx, sites, false)} {
 		files[name], _ = yaml.Marshal(value) // plain data
 	}
-	err = errors.Join(err, write(file, root, now, files), file.Close(), ctx.Err())
-	if err != nil {
+	if err := errors.Join(write(file, root, now, files), file.Close(), ctx.Err()); err != nil {
 		return errors.Join(fmt.Errorf("write the archive: %w", err), os.Remove(report.File))
 	}
 	env.Printf("%s# No content of a Secret is in the archive. Names, labels and addresses are: read it before you publish it.\n", files["contents.yaml"])
@@ -174,19 +172,19 @@ func read(ctx context.Context, site *agent.Site) Cluster {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
+	namespace := site.Agent.Namespace
 	for _, s := range sources {
-		if s.own {
-			s.namespace = site.Agent.Namespace
-		}
-		if s.own && s.namespace == "" {
+		if s.own && namespace == "" {
 			continue
+		} else if s.own {
+			s.namespace = namespace
 		}
 		for kind := range strings.FieldsSeq(s.kinds) {
 			c.objects(ctx, site.Target, s, kind)
 		}
 	}
-	if site.Agent.Namespace != "" {
-		c.logs(ctx, site.Target, site.Agent.Namespace)
+	if namespace != "" {
+		c.logs(ctx, site.Target, namespace)
 	}
 	return c
 }
@@ -199,12 +197,9 @@ func (c *Cluster) objects(ctx context.Context, target *command.Target, s source,
 	if err == nil && list.GetContinue() != "" {
 		err = errors.New("there are more objects than are taken of one kind")
 	}
-	var taken []*unstructured.Unstructured
-	for i := range list.Items {
-		if object := &list.Items[i]; len(s.names) == 0 || slices.Contains(s.names, object.GetName()) {
-			redact(object)
-			taken = append(taken, object)
-		}
+	taken := slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool { return s.names != nil && !slices.Contains(s.names, o.GetName()) })
+	for i := range taken {
+		redact(&taken[i])
 	}
 	if err != nil {
 		c.missing(s.folder+"/"+kind, err)
@@ -225,11 +220,10 @@ func (c *Cluster) logs(ctx context.Context, target *command.Target, namespace st
 	}
 	for _, pod := range pods.Items {
 		for _, of := range pod.Status.ContainerStatuses {
-			for _, previous := range []bool{false, true}[:min(1+of.RestartCount, 2)] {
+			for previous, name := range []string{".log", ".previous.log"}[:min(1+of.RestartCount, 2)] {
 				content, err := api.CoreV1().Pods(namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-					Container: of.Name, Previous: previous, Timestamps: true, TailLines: ptr.To[int64](maxLogLines), LimitBytes: ptr.To[int64](maxLogBytes),
+					Container: of.Name, Previous: previous > 0, Timestamps: true, TailLines: ptr.To[int64](maxLogLines), LimitBytes: ptr.To[int64](maxLogBytes),
 				}).DoRaw(ctx)
-				name := map[bool]string{false: ".log", true: ".previous.log"}[previous]
 				c.took(content, err, 0, "logs", pod.Name+"."+of.Name+name)
 			}
 		}

@@ -178,7 +178,7 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 // addPublished adds an export, to all members if it is for all. One that a cluster that was
 // read does not import has that as its problem.
 func (g *Graph) addPublished(r confirm.Record) {
-	for _, to := range slices.Sorted(maps.Keys(g.Clusters)) {
+	for to := range g.Clusters {
 		if r.Spec.Withdrawn || to == string(r.From) || r.To != "" && string(r.To) != to {
 			continue
 		}
@@ -225,23 +225,23 @@ func (g Graph) print(env *command.Env) {
 }
 
 // language is how a graph is written. A node has a name and a label, and an edge two names
-// and a label; one with problems is drawn in another way.
+// and a label; both have how one with problems, and one without, is drawn.
 type language struct {
-	head, tail, node, badNode, edge, badEdge string
-	quote                                    func(lines []string) string
+	head, tail, node, edge string
+	nodes, edges           map[bool]string
+	quote                  func(lines []string) string
 }
 
 var (
+	red = map[bool]string{true: ", color=red"}
 	dot = language{
 		head: "digraph clusterset {\n  rankdir=LR;\n  node [shape=box];\n", tail: "}\n",
-		node: "  %s [label=%s];\n", badNode: "  %s [label=%s, color=red];\n",
-		edge: "  %s -> %s [label=%s];\n", badEdge: "  %s -> %s [label=%s, color=red];\n",
+		node: "  %s [label=%s%s];\n", edge: "  %s -> %s [label=%s%s];\n", nodes: red, edges: red,
 		quote: func(lines []string) string { return `"` + inDOT.Replace(strings.Join(lines, "\n")) + `"` },
 	}
 	mermaid = language{
-		head: "flowchart LR\n  classDef bad stroke:red\n",
-		node: "  %s[%s]\n", badNode: "  %s[%s]:::bad\n",
-		edge: "  %s -->|%[3]s| %[2]s\n", badEdge: "  %s ==>|%[3]s| %[2]s\n",
+		head: "flowchart LR\n  classDef bad stroke:red\n", node: "  %s[%s]%s\n", edge: "  %s %[4]s|%[3]s| %[2]s\n",
+		nodes: map[bool]string{true: ":::bad"}, edges: map[bool]string{false: "-->", true: "==>"},
 		quote: func(lines []string) string {
 			escaped := model.Map(lines, func(line string) string {
 				return special.ReplaceAllStringFunc(line, func(s string) string { return fmt.Sprintf("#%d;", []rune(s)[0]) })
@@ -261,19 +261,12 @@ func (g Graph) write(l language) string {
 	names := map[string]string{}
 	for i, id := range slices.Sorted(maps.Keys(g.Clusters)) {
 		names[id] = fmt.Sprintf("c%d", i)
-		format, problems := l.node, g.Clusters[id]
-		if len(problems) > 0 {
-			format = l.badNode
-		}
-		_, _ = fmt.Fprintf(&out, format, names[id], l.quote(append([]string{id}, problems...)))
+		problems := g.Clusters[id]
+		_, _ = fmt.Fprintf(&out, l.node, names[id], l.quote(append([]string{id}, problems...)), l.nodes[len(problems) > 0])
 	}
 	for _, e := range g.Edges {
 		lines, isBad := e.show()
-		format := l.edge
-		if isBad {
-			format = l.badEdge
-		}
-		_, _ = fmt.Fprintf(&out, format, names[e.From], names[e.To], l.quote(lines))
+		_, _ = fmt.Fprintf(&out, l.edge, names[e.From], names[e.To], l.quote(lines), l.edges[isBad])
 	}
 	return out.String() + l.tail
 }

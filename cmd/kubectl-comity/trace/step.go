@@ -79,13 +79,9 @@ func (h hop) fill(text string, c *cluster) string {
 	if h.from.service != nil {
 		selector = h.from.service.Spec.Selector
 	}
-	if c.Agent.Mode == model.ExchangeHub {
-		text = finding.InHub(text)
-	}
 	// A context that was not given is often called like the cluster.
-	return strings.NewReplacer("{from}", cmp.Or(h.from.Context, string(h.from.ID())), "{to}", cmp.Or(h.to.Context, string(h.to.ID())),
-		"{a}", string(h.from.ID()), "{b}", string(h.to.ID()), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.from.key.Namespace, "{name}", h.from.key.Name, "{selector}", selector.String(),
-	).Replace(text)
+	return finding.Fill(text, c.Agent.Mode, "{from}", cmp.Or(h.from.Context, string(h.from.ID())), "{to}", cmp.Or(h.to.Context, string(h.to.ID())),
+		"{a}", string(h.from.ID()), "{b}", string(h.to.ID()), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.from.key.Namespace, "{name}", h.from.key.Name, "{selector}", selector.String())
 }
 
 // untried is the step of what was not read, or not tried.
