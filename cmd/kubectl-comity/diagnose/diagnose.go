@@ -238,9 +238,8 @@ func (c *cluster) read(ctx context.Context, pre bool) {
 	c.serverErr = c.readServer(ctx)
 	c.ranges, c.rangesErr = join.RangesOf(ctx, c.Cluster())
 	if !pre {
-		var objects []status.Objects
-		c.status, objects = status.Read(ctx, []*agent.Site{c.Site}, "", time.Now())
-		c.objects = objects[0]
+		report, objects := status.Read(ctx, []*agent.Site{c.Site}, "", time.Now())
+		c.status, c.objects = report, objects[0]
 	}
 }
 

@@ -197,7 +197,9 @@ func (c *Cluster) objects(ctx context.Context, target *command.Target, s source,
 	if err == nil && list.GetContinue() != "" {
 		err = errors.New("there are more objects than are taken of one kind")
 	}
-	taken := slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool { return s.names != nil && !slices.Contains(s.names, o.GetName()) })
+	taken := slices.DeleteFunc(list.Items, func(o unstructured.Unstructured) bool {
+		return s.names != nil && !slices.Contains(s.names, o.GetName())
+	})
 	for i := range taken {
 		redact(&taken[i])
 	}

@@ -169,17 +169,9 @@ func (p *part) peers(ctx context.Context) {
 
 // addPeer shows a Peer, and as problems what is not as it should be.
 func (p *part) addPeer(peer *v1alpha1.Peer) {
-	state, why := stateOfPeer(peer)
-	running := p.Agent.Pod != nil
-	if !running {
-		state, why = Unknown, metav1.Condition{} // nobody has brought the status up to date
-	}
-	shown := state
-	if c := meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerDrained); c != nil && state == Connected {
-		shown, why = Drained, *c
-	}
+	state, why := p.stateOfPeer(peer)
 	p.cluster.Peers = append(p.cluster.Peers, Peer{
-		ID: peer.Name, State: shown, Since: timeOf(why.LastTransitionTime.Time), Message: why.Message,
+		ID: peer.Name, State: state, Since: timeOf(why.LastTransitionTime.Time), Message: why.Message,
 		Version: peer.Status.Version, TokenExpires: peer.Status.TokenExpires, Exports: peer.Status.Exports,
 	})
 	object := "Peer " + peer.Name
@@ -187,7 +179,7 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 	case peer.Spec.Removed:
 		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(why.Message), peer.Name, p.cluster.Context)
 		return
-	case state == Unknown && running && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
+	case state == Unknown && p.Agent.Pod != nil && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
 		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
 	}
 	for _, kind := range peerConditions {
@@ -200,7 +192,7 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 		if !isEffect && !isPending {
 			problem := p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
 			problem.Reason = c.Reason
-			if id := model.ClusterID(peer.Name); state != Connected && p.silent[id] == nil {
+			if id := model.ClusterID(peer.Name); state != Connected && state != Drained && p.silent[id] == nil {
 				p.silent[id] = problem
 			}
 		}
@@ -209,14 +201,18 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 
 // stateOfPeer is the state of the connection to a peer as one word: Connected, or why it is
 // not; and the condition that says so, empty if there is none.
-func stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
+func (p *part) stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
 	find := func(kind string) metav1.Condition {
 		return ptr.Deref(meta.FindStatusCondition(peer.Status.Conditions, kind), metav1.Condition{})
 	}
-	accepted, connected := find(v1alpha1.PeerAccepted), find(v1alpha1.PeerConnected)
+	accepted, connected, drained := find(v1alpha1.PeerAccepted), find(v1alpha1.PeerConnected), find(v1alpha1.PeerDrained)
 	switch {
+	case p.Agent.Pod == nil: // nobody has brought the status up to date
+		return Unknown, metav1.Condition{}
 	case peer.Spec.Removed:
 		return Leaving, find(v1alpha1.PeerRemoved)
+	case connected.Status == metav1.ConditionTrue && drained.Type != "":
+		return Drained, drained
 	case connected.Status == metav1.ConditionTrue: // a refused change of the Peer leaves the former in use
 		return Connected, metav1.Condition{LastTransitionTime: connected.LastTransitionTime}
 	case accepted.Status == metav1.ConditionFalse:

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -102,15 +101,14 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 }
 
 func (o options) show(env *command.Env, report Report) error {
-	return o.Print(env.Out, "ClusterSetStatus", &report, func() { report.print(env.Out, time.Now()) })
+	return o.Print(env.Out, "ClusterSetStatus", &report, func() { report.print(env, time.Now()) })
 }
 
 // clearScreen moves a terminal's cursor to the top and erases what is below.
 const clearScreen = "\033[H\033[2J"
 
 // print shows the report to a person.
-func (r Report) print(out io.Writer, now time.Time) {
-	line := func(text string) { _, _ = fmt.Fprintln(out, text) }
+func (r Report) print(env *command.Env, now time.Time) {
 	age := func(since *metav1.Time) string {
 		if since == nil {
 			return ""
@@ -127,19 +125,19 @@ func (r Report) print(out io.Writer, now time.Time) {
 		return "expired"
 	}
 	if r.Healthy {
-		line("Everything is healthy.\n")
+		env.Printf("Everything is healthy.\n\n")
 	} else {
-		line("Problems:")
+		env.Printf("Problems:\n")
 		for _, problem := range r.Problems {
-			line("  " + problem.String())
+			env.Printf("  %s\n", problem)
 			if problem.Fix != "" {
-				line("    fix: " + problem.Fix)
+				env.Printf("    fix: %s\n", problem.Fix)
 			}
 		}
-		line("")
+		env.Printf("\n")
 	}
 
-	clusters := command.NewTable(out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
+	clusters := command.NewTable(env.Out, "CONTEXT", "CLUSTER", "CLUSTERSET", "COMITY", "EXCHANGE", "AGENT", "SINCE", "CERTIFICATE")
 	peers := 0
 	for _, c := range r.Clusters {
 		clusters.Row(c.Context, c.ID, c.ClusterSet, c.Version, c.Exchange, c.State, age(c.Since), ends(c.CertificateExpires))
@@ -148,9 +146,9 @@ func (r Report) print(out io.Writer, now time.Time) {
 	clusters.Flush()
 
 	if peers == 0 {
-		line("\nNo peers. Join clusters with kubectl comity join.")
+		env.Printf("\nNo peers. Join clusters with kubectl comity join.\n")
 	} else {
-		table := command.NewTable(out, "\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
+		table := command.NewTable(env.Out, "\nCLUSTER", "PEER", "STATE", "SINCE", "TOKEN")
 		for _, c := range r.Clusters {
 			for _, peer := range c.Peers {
 				table.Row(c.Name(), peer.ID, peer.State, age(peer.Since), ends(peer.TokenExpires))
@@ -159,16 +157,16 @@ func (r Report) print(out io.Writer, now time.Time) {
 		table.Flush()
 	}
 
-	r.printServices(out)
+	r.printServices(env)
 }
 
 // printServices shows the exports and imports.
-func (r Report) printServices(out io.Writer) {
+func (r Report) printServices(env *command.Env) {
 	if len(r.Services) == 0 {
-		_, _ = fmt.Fprintln(out, "\nNo exports and no imports.")
+		env.Printf("\nNo exports and no imports.\n")
 		return
 	}
-	table := command.NewTable(out, "\nNAMESPACE", "NAME", "KIND", "CLUSTER", "VALID", "READY", "CONFLICT", "ADMITTED", "AVAILABLE")
+	table := command.NewTable(env.Out, "\nNAMESPACE", "NAME", "KIND", "CLUSTER", "VALID", "READY", "CONFLICT", "ADMITTED", "AVAILABLE")
 	for _, s := range r.Services {
 		states := model.Map(columns, func(column string) any { return cell(meta.FindStatusCondition(s.Conditions, column)) })
 		table.Row(append([]any{s.Namespace, s.Name, s.Kind, cmp.Or(s.Cluster, s.Context)}, states...)...)
@@ -248,10 +246,11 @@ func Agent(site *agent.Site) finding.Finding {
 	case site.Err == nil:
 		f.Severity, f.Reason, f.Since = finding.OK, string(Running), nil
 		f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
-		isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady }
-		if c, is := model.Find(site.Agent.Pod.Status.Conditions, isReady); is {
-			f.Since = timeOf(c.LastTransitionTime.Time)
-			if c.Status != corev1.ConditionTrue {
+		for _, c := range site.Agent.Pod.Status.Conditions {
+			if c.Type != corev1.PodReady {
+				continue
+			}
+			if f.Since = timeOf(c.LastTransitionTime.Time); c.Status != corev1.ConditionTrue {
 				f.Severity, f.Reason, f.Message = finding.Warning, string(Degraded), "the leader is not ready: "+c.Message
 			}
 		}

@@ -144,8 +144,13 @@ func (s clusters) exporters() []model.ClusterID {
 			}
 		}
 	}
-	found, _ := model.Find([][]model.ClusterID{exporting, having, read}, func(ids []model.ClusterID) bool { return len(ids) > 0 })
-	return found
+	switch {
+	case len(exporting) > 0:
+		return exporting
+	case len(having) > 0:
+		return having
+	}
+	return read
 }
 
 // importers are the clusters that may import what c exports: all others that are known.

@@ -27,7 +27,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join/corefile"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -122,7 +122,7 @@ func (h hop) name() string {
 
 // targets are host:port of the ready endpoints, for TCP, in the IP families of the import.
 func (h hop) targets() (all []string) {
-	ready, _ := h.imported()
+	ready, _, _ := h.imported()
 	families := h.to.derivedService().Spec.IPFamilies
 	for _, e := range ready {
 		if len(families) > 0 && !slices.Contains(families, corev1.IPFamily(e.slice.AddressType)) {
@@ -143,17 +143,14 @@ func (h hop) targets() (all []string) {
 // headless import.
 func (h hop) answered(answer probe.Result) Step {
 	want := h.to.imported.Spec.IPs
-	if ready, _ := h.imported(); len(want) == 0 {
+	if ready, _, _ := h.imported(); len(want) == 0 {
 		want = model.Map(ready, func(e endpoint) string { return e.address })
 	}
 	message := h.name() + " is " + strings.Join(answer.Addresses, ", ")
-	switch {
-	case answer.Error != "":
-		return h.step(checkAnswer, h.to, "NotResolved", answer.Error)
-	case !sets.New(want...).HasAny(answer.Addresses...):
-		return h.step(checkAnswer, h.to, "NotResolved", message+"; expected "+strings.Join(want, ", "))
+	if sets.New(want...).HasAny(answer.Addresses...) {
+		return h.step(checkAnswer, h.to, "", message)
 	}
-	return h.step(checkAnswer, h.to, "", message)
+	return h.step(checkAnswer, h.to, "NotResolved", cmp.Or(answer.Error, message+"; expected "+strings.Join(want, ", ")))
 }
 
 // connected says to how many endpoints connections came about, and if not to all, who can
@@ -168,7 +165,7 @@ func (h hop) connected(ctx context.Context, results []probe.Result) Step {
 	var policies []finding.Finding // of the exporter, that admit no address of the importer
 	err := h.from.whyUnread("ServiceExport", "Peer")
 	if importer := h.from.peer(h.to.ID()); err == nil && importer != nil && h.from.export != nil {
-		policies, err = networkpolicy.Check(ctx, h.from.Target, []mcsv1beta1.ServiceExport{*h.from.export}, []exchangev1alpha1.Peer{*importer})
+		policies, err = networkpolicy.Check(ctx, h.from.Target, []mcsv1beta1.ServiceExport{*h.from.export}, []v1alpha1.Peer{*importer})
 	}
 	switch {
 	case len(policies) > 0:

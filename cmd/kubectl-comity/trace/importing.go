@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,7 +19,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/status/condition"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -57,8 +58,8 @@ func (h hop) peer() Step {
 	case peer.Spec.Removed:
 		return h.step(checkPeer, c, "Removed", "spec.removed is true")
 	}
-	accepted := h.condition(checkPeer, c, peer.Status.Conditions, exchangev1alpha1.PeerAccepted)
-	connected := h.condition(checkPeer, c, peer.Status.Conditions, exchangev1alpha1.PeerConnected)
+	accepted := h.condition(checkPeer, c, peer.Status.Conditions, v1alpha1.PeerAccepted)
+	connected := h.condition(checkPeer, c, peer.Status.Conditions, v1alpha1.PeerConnected)
 	switch {
 	case accepted.Severity == finding.OK:
 		return connected
@@ -73,16 +74,14 @@ func (h hop) peer() Step {
 func (h hop) source() Step {
 	c, list := h.to, h.to.list()
 	entry, isListed := list.Find(h.from.ID())
-	report := ptr.Deref(h.report(), exchangev1alpha1.ImportRecordSpec{Imported: true, Reason: model.ReasonImported})
+	report := ptr.Deref(h.report(), v1alpha1.ImportRecordSpec{Imported: true, Reason: model.ReasonImported})
 	state, since := cmp.Or(entry.Absent, model.SourcePublished), metav1.Time{Time: entry.Since}
-	if peer := c.peer(h.from.ID()); peer != nil && !state.IsOut() && !meta.IsStatusConditionTrue(peer.Status.Conditions, exchangev1alpha1.PeerConnected) {
+	if peer := c.peer(h.from.ID()); peer != nil && !state.IsOut() && !meta.IsStatusConditionTrue(peer.Status.Conditions, v1alpha1.PeerConnected) {
 		state = model.SourceNotRead
 	}
 	switch {
 	case c.namespace == nil || c.namespace.DeletionTimestamp != nil:
-		s := h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.from.key.Namespace).since(report.Since)
-		s.Object = "Namespace " + h.from.key.Namespace
-		return s
+		return h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.from.key.Namespace).since(report.Since)
 	case !report.Imported:
 		return h.reported(report.Reason, report.Message).since(report.Since)
 	case state == model.SourceRefused:
@@ -101,7 +100,7 @@ func (h hop) source() Step {
 }
 
 // report is what the importer reports of the export; nil if nothing.
-func (h hop) report() *exchangev1alpha1.ImportRecordSpec {
+func (h hop) report() *v1alpha1.ImportRecordSpec {
 	for _, r := range h.exchange(h.to).reports.Items {
 		if r.Namespace == model.ScopedExchangeNamespace(h.to.ID(), h.from.ID()) && (h.from.export == nil || r.Spec.ExportUID == h.from.export.UID) {
 			return &r.Spec
@@ -128,14 +127,13 @@ func (h hop) reported(reason, message string) Step {
 // obstacle names in the step of an import what is in its way.
 func (h hop) obstacle(s Step) Step {
 	switch s.Reason {
+	case model.ReasonNamespaceMissing:
+		s.Object = "Namespace " + h.from.key.Namespace
 	case model.ReasonNameTaken:
-		for _, taken := range h.to.derived {
-			if !model.IsManaged(taken) {
-				s.Object = "Service " + taken.Namespace + "/" + taken.Name
-				s.Message += "; if nothing else needs Service " + taken.Name + ", delete it"
-				s.Fix = h.fill("kubectl --context {to} -n {ns} delete service "+taken.Name, h.to)
-				break
-			}
+		if taken, is := model.Find(h.to.derived, func(s *corev1.Service) bool { return !model.IsManaged(s) }); is {
+			s.Object = "Service " + taken.Namespace + "/" + taken.Name
+			s.Message += "; if nothing else needs Service " + taken.Name + ", delete it"
+			s.Fix = h.fill("kubectl --context {to} -n {ns} delete service "+taken.Name, h.to)
 		}
 	case model.ReasonForeignImport:
 		s.Message += "; if nothing else needs it, delete it"
@@ -195,16 +193,16 @@ func (h hop) derived() Step {
 	return h.step(checkDerived, h.to, "", text).since(s.CreationTimestamp)
 }
 
-// imported are the ready endpoints of the export in the importer.
-func (h hop) imported() ([]endpoint, string) {
+// imported are the ready endpoints of the export in the importer, as endpoints gives them.
+func (h hop) imported() (ready []endpoint, reason, message string) {
 	if s := h.to.derivedService(); s != nil {
 		return h.to.endpoints(s.Name, h.from.ID())
 	}
-	return nil, "there is no derived Service"
+	return nil, noEndpoints, "there is no derived Service"
 }
 
 func (h hop) slices() Step {
-	ready, message := h.imported()
+	_, reason, message := h.imported()
 	var available Step
 	if h.to.imported != nil {
 		available = h.condition(checkSlices, h.to, h.to.imported.Status.Conditions, condition.TypeAvailable)
@@ -213,12 +211,10 @@ func (h hop) slices() Step {
 	case s != nil && s.Annotations[model.AnnotationTiers] != "" && available.Severity == finding.OK: // if another tier serves, none need be ready
 		available.Message = message + "; " + available.Message
 		return available
-	case len(ready) > 0:
-		return h.step(checkSlices, h.to, "", message)
-	case available.Reason == condition.ReasonWithdrawn:
+	case reason != "" && available.Reason == condition.ReasonWithdrawn:
 		return available
 	}
-	return h.step(checkSlices, h.to, "NoReadyEndpoints", message)
+	return h.step(checkSlices, h.to, reason, message)
 }
 
 // dns is the first problem of the configuration of the importer's DNS.

@@ -23,7 +23,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -44,10 +44,10 @@ type cluster struct {
 	derived []*corev1.Service
 	// slices are those of the namespace, records and reports those of the Service.
 	slices   discoveryv1.EndpointSliceList
-	records  exchangev1alpha1.ExportRecordList
-	reports  exchangev1alpha1.ImportRecordList
+	records  v1alpha1.ExportRecordList
+	reports  v1alpha1.ImportRecordList
 	policies policyv1alpha1.ExportPolicyList
-	peers    exchangev1alpha1.PeerList
+	peers    v1alpha1.PeerList
 	dns      []finding.Finding
 	// unread is why objects of a kind were not read.
 	unread map[string]error
@@ -103,8 +103,8 @@ func (c *cluster) whyUnread(kinds ...string) error {
 }
 
 // peer is the Peer of that id; nil if there is none.
-func (c *cluster) peer(id model.ClusterID) *exchangev1alpha1.Peer {
-	if found, is := model.Find(c.peers.Items, func(p exchangev1alpha1.Peer) bool { return p.Name == string(id) }); is {
+func (c *cluster) peer(id model.ClusterID) *v1alpha1.Peer {
+	if found, is := model.Find(c.peers.Items, func(p v1alpha1.Peer) bool { return p.Name == string(id) }); is {
 		return &found
 	}
 	return nil
@@ -146,13 +146,13 @@ func (s clusters) credentials(ctx context.Context) {
 		for i := range c.peers.Items {
 			p := &c.peers.Items[i]
 			exchange := s.exchange(s.of(model.ClusterID(p.Name)))
-			if exchange.Target == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, exchangev1alpha1.PeerConnected) {
+			if exchange.Target == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PeerConnected) {
 				continue
 			}
 			secret := client.ObjectKey{Namespace: c.Agent.Namespace, Name: p.Spec.KubeconfigSecret}
 			reason, message, err := join.CheckCredential(ctx, c.Target.Client, secret, p.Name, exchange.Target.Client, time.Now())
 			if err == nil && (reason == "Expired" || reason == "Unauthorized") { // what the agent will set
-				meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: exchangev1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized", Message: message})
+				meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized", Message: message})
 			}
 		}
 	})

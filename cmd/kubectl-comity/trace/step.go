@@ -20,7 +20,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/status/condition"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -149,7 +149,7 @@ func (h hop) exporting() []Step {
 }
 
 // publishes is true for a record of the export that is in force.
-func (c *cluster) publishes(r exchangev1alpha1.ExportRecord) bool {
+func (c *cluster) publishes(r v1alpha1.ExportRecord) bool {
 	return !r.Spec.Withdrawn && (c.export == nil || r.Spec.ExportUID == c.export.UID)
 }
 
@@ -172,12 +172,9 @@ func (h hop) service() []Step {
 	if c.service == nil {
 		return []Step{h.step(checkService, c, "NoService", "there is none")}
 	}
-	ready, message := c.endpoints(c.key.Name, "")
-	found := h.step(checkEndpoints, c, "", message)
-	if len(ready) == 0 {
-		found = h.step(checkEndpoints, c, "NoReadyEndpoints", message)
-	}
-	return []Step{h.step(checkService, c, "", "of type "+string(c.service.Spec.Type)).since(c.service.CreationTimestamp), found}
+	_, reason, message := c.endpoints(c.key.Name, "")
+	found := h.step(checkService, c, "", "of type "+string(c.service.Spec.Type)).since(c.service.CreationTimestamp)
+	return []Step{found, h.step(checkEndpoints, c, reason, message)}
 }
 
 // endpoint is a ready one, with the slice that it is of.
@@ -186,21 +183,24 @@ type endpoint struct {
 	slice   discoveryv1.EndpointSlice
 }
 
+const noEndpoints = "NoReadyEndpoints"
+
 // endpoints are those of a Service that are ready, imported from source or its own, and how
-// many there are.
-func (c *cluster) endpoints(service string, source model.ClusterID) (ready []endpoint, message string) {
+// many there are; if none is, with the reason noEndpoints.
+func (c *cluster) endpoints(service string, source model.ClusterID) (ready []endpoint, reason, message string) {
 	n := 0
+	reason = noEndpoints
 	for _, slice := range c.slices.Items {
 		if slice.Labels[discoveryv1.LabelServiceName] != service || slice.Labels[model.LabelSourceCluster] != string(source) {
 			continue
 		}
 		for _, e := range slice.Endpoints {
 			if n++; model.IsReady(e) && len(e.Addresses) > 0 {
-				ready = append(ready, endpoint{e.Addresses[0], slice})
+				ready, reason = append(ready, endpoint{e.Addresses[0], slice}), ""
 			}
 		}
 	}
-	return ready, fmt.Sprintf("%d of %d are ready", len(ready), n)
+	return ready, reason, fmt.Sprintf("%d of %d are ready", len(ready), n)
 }
 
 // answers is what each policy says of the export.
