@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -33,7 +32,7 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 	}
 	for i := range exports.Items {
 		e := &exports.Items[i]
-		notWell := p.addService(mcsv1beta1.ServiceExportKindName, e.ObjectMeta, e.Status.Conditions)
+		s, notWell := p.addService(mcsv1beta1.ServiceExportKindName, e.ObjectMeta, e.Status.Conditions)
 		isRefused := slices.ContainsFunc(notWell, func(c metav1.Condition) bool {
 			return c.Type == string(mcsv1beta1.ServiceExportConditionValid) || c.Type == condition.TypeAdmitted
 		})
@@ -41,7 +40,7 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 			if isRefused && (c.Type == string(mcsv1beta1.ServiceExportConditionReady) || c.Reason == condition.ReasonNotPublished) {
 				continue // follows from that
 			}
-			p.note(mcsv1beta1.ServiceExportKindName, client.ObjectKeyFromObject(e), c, p.behind(c, model.List{}))
+			p.note(s, c, p.behind(c, model.List{}))
 		}
 	}
 	for i := range imports.Items {
@@ -54,17 +53,18 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 	// Other implementations write no list. One that cannot be read is reported by the agent.
 	list, _ := model.ParseList(imported.Annotations[model.AnnotationList])
-	for _, c := range p.addService(mcsv1beta1.ServiceImportKindName, imported.ObjectMeta, imported.Status.Conditions) {
+	s, notWell := p.addService(mcsv1beta1.ServiceImportKindName, imported.ObjectMeta, imported.Status.Conditions)
+	for _, c := range notWell {
 		clusters := []model.ClusterID{p.behind(c, list)}
 		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
 			clusters = sortedKeys(waiting)
 		} else if c.Type == condition.TypeFrozen && len(list.Entries) > 0 {
 			clusters[0] = list.Entries[0].Cluster
-		} else if at := slices.IndexFunc(list.Entries, func(e model.Entry) bool { return clusters[0] == "" && e.Absent != model.SourcePublished }); at >= 0 {
-			clusters[0] = list.Entries[at].Cluster
+		} else if absent, is := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished }); is {
+			clusters[0] = cmp.Or(clusters[0], absent.Cluster)
 		}
 		for _, id := range clusters {
-			p.note(mcsv1beta1.ServiceImportKindName, client.ObjectKeyFromObject(imported), c, id)
+			p.note(s, c, id)
 		}
 	}
 }
@@ -72,26 +72,27 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 // group is the problem that several exports, or imports, have because of one cluster.
 type group struct {
 	problem *finding.Finding
-	first   types.NamespacedName
+	first   string
 	count   int
 }
 
 // note reports a condition that is not as it should be. because is the cluster because of
 // which it is so; empty if none is known. Of one cause there is one problem.
-func (p *part) note(kind string, key types.NamespacedName, c metav1.Condition, because model.ClusterID) {
+func (p *part) note(s Service, c metav1.Condition, because model.ClusterID) {
 	if silent := p.silent[because]; silent != nil && slices.Contains(effects, c.Reason) {
 		silent.Affects++
 		return
 	}
 	state := fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
-	cause := strings.Join([]string{kind, state, string(because)}, " ")
+	cause := strings.Join([]string{s.Kind, state, string(because)}, " ")
 	g := p.groups[cause]
 	if g == nil {
-		p.groups[cause] = &group{p.problem(kind+" "+key.String(), "%s%s", state, after(c.Message)), key, 1}
+		name := s.Namespace + "/" + s.Name
+		p.groups[cause] = &group{p.problem(s.Kind+" "+name, "%s%s", state, after(c.Message)), name, 1}
 		return
 	}
 	g.count++
-	g.problem.Object = fmt.Sprintf("%d %ss, such as %s", g.count, kind, g.first)
+	g.problem.Object = fmt.Sprintf("%d %ss, such as %s", g.count, s.Kind, g.first)
 	if c.Type == condition.TypeTakeoverHeld && because != "" {
 		g.problem.Message = fmt.Sprintf("%s: an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s",
 			state, because, because, p.cluster.Context)
@@ -100,11 +101,10 @@ func (p *part) note(kind string, key types.NamespacedName, c metav1.Condition, b
 
 // addService shows an export or an import, and gives the conditions that are not as they
 // should be.
-func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) []metav1.Condition {
-	p.services = append(p.services, Service{
-		Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name, Conditions: conditions,
-	})
-	return model.Without(conditions, func(c metav1.Condition) bool { return !bad(c) })
+func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) (s Service, notWell []metav1.Condition) {
+	s = Service{Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name, Conditions: conditions}
+	p.services = append(p.services, s)
+	return s, model.Without(conditions, func(c metav1.Condition) bool { return !bad(c) })
 }
 
 // bad is true for a condition that says that something is wrong, not for one

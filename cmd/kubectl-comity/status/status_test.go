@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -61,10 +60,9 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
 	p := &part{groups: map[string]*group{}}
 	for _, name := range []string{"web", "api", "db"} {
-		key := types.NamespacedName{Namespace: "shop", Name: name}
-		p.note(mcsv1beta1.ServiceExportKindName, key, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
+		p.note(Service{Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: name}, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
 	}
-	p.note(mcsv1beta1.ServiceExportKindName, types.NamespacedName{Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
+	p.note(Service{Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
 	want := []*finding.Finding{
 		{Severity: finding.Error, Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
 		{Severity: finding.Error, Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
@@ -144,7 +142,7 @@ func TestAProblemIsACause(t *testing.T) {
 			p.addPeer(peer)
 		}
 		for _, c := range exports {
-			p.note(mcsv1beta1.ServiceExportKindName, types.NamespacedName{Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
+			p.note(Service{Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
 		}
 		return p
 	}
