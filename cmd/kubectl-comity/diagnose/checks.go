@@ -121,25 +121,22 @@ const definition = " -f https://raw.githubusercontent.com/kubernetes-sigs/mcs-ap
 // definitions asks for all kinds that the agent reads and writes, and for the version of the
 // MCS API that others read.
 func definitions(_ context.Context, c *cluster) (all []finding.Finding, err error) {
-	const older = mcsv1beta1.GroupName + "/v1alpha1"
+	const older, newer = mcsv1beta1.GroupName + "/v1alpha1", mcsv1beta1.GroupName + "/v1beta1"
 	kinds := map[string]string{v1alpha1.GroupVersion.String(): join.HubKinds}
 	if c.kind() != hub {
 		kinds[v1alpha1.GroupVersion.String()] += " Peer"
 		kinds[policyv1alpha1.GroupVersion.String()] = "ExportPolicy"
-		kinds[mcsv1beta1.GroupVersion.String()] = "ServiceExport ServiceImport"
-		kinds[older] = "ServiceExport ServiceImport"
+		kinds[older], kinds[newer] = "ServiceExport ServiceImport", "ServiceExport ServiceImport"
 	}
-	missing := map[string][]string{}
+	missingNewer, _ := join.Unserved(c.Target.Client, newer, kinds[newer]) // an error is that of the loop
 	for _, version := range slices.Sorted(maps.Keys(kinds)) {
-		unserved, errRead := join.Unserved(c.Target.Client, version, kinds[version])
-		if err = errors.Join(err, errRead); len(unserved) > 0 {
-			missing[version] = unserved
+		missing, errRead := join.Unserved(c.Target.Client, version, kinds[version])
+		if err = errors.Join(err, errRead); len(missing) == 0 {
+			continue
 		}
-	}
-	for _, version := range slices.Sorted(maps.Keys(missing)) {
-		f := finding.Finding{Reason: "NotServed", Message: fmt.Sprintf("the API server does not serve %s of %s", strings.Join(missing[version], ", "), version),
+		f := finding.Finding{Reason: "NotServed", Message: fmt.Sprintf("the API server does not serve %s of %s", strings.Join(missing, ", "), version),
 			Fix: c.Helm("--reset-then-reuse-values --set crds.enabled=true --set crds.mcs.enabled=true")}
-		if version == older && missing[mcsv1beta1.GroupVersion.String()] == nil { // the newer version is served, so another owner's definitions are there
+		if version == older && len(missingNewer) == 0 { // the newer version is served, so another owner's definitions are there
 			f.Message += ", which CoreDNS, Envoy Gateway and Istio read; the definitions are not Comity's"
 			f.Fix = "kubectl --context " + c.Context + " apply --server-side --force-conflicts" + definition + "serviceexports.yaml" + definition + "serviceimports.yaml"
 		}
@@ -209,30 +206,32 @@ func names(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
 	expected := c.expected()
 	kinds := []schema.GroupVersionKind{schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind("ServiceImport"), corev1.SchemeGroupVersion.WithKind("Service")}
 	err = join.EachOf(ctx, c.Target.Client, kinds, func(o *metav1.PartialObjectMetadata) error {
-		f, is := expected[o.Kind+" "+o.Namespace+"/"+o.Name]
-		if is && !model.IsManaged(o) {
-			f.Message += "; it belongs to " + model.OwnerOf(o)
-			f.Fix = fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, o.Namespace, strings.ToLower(o.Kind), o.Name)
-			all = append(all, f)
+		object := o.Kind + " " + o.Namespace + "/" + o.Name
+		imported, is := expected[object]
+		if !is || model.IsManaged(o) {
+			return nil
 		}
+		reason, problem := model.ReasonForeignImport, ", so nothing of that name is imported"
+		if o.Kind == "Service" {
+			reason, problem = model.ReasonNameTaken, " and has the name of the derived Service of import "+imported
+		}
+		all = append(all, finding.Finding{Object: object, Reason: reason,
+			Message: fmt.Sprintf("it was not created by Comity%s; it belongs to %s", problem, model.OwnerOf(o)),
+			Fix:     fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, o.Namespace, strings.ToLower(o.Kind), o.Name)})
 		return nil
 	})
 	return all, err
 }
 
 // expected are the objects that Comity makes of exports of other clusters, and those whose
-// names conditions of imports say to be taken: by kind and name, with what it means if they
-// are not Comity's.
-func (c *cluster) expected() map[string]finding.Finding {
-	all := map[string]finding.Finding{}
+// names conditions of imports say to be taken: by kind and name, with the import.
+func (c *cluster) expected() map[string]string {
+	all := map[string]string{}
 	expect := func(namespace, name string) {
 		imported := namespace + "/" + name
-		all["ServiceImport "+imported] = finding.Finding{Object: "ServiceImport " + imported, Reason: model.ReasonForeignImport,
-			Message: "it was not created by Comity, so nothing of that name is imported"}
+		all["ServiceImport "+imported] = imported
 		for _, derived := range []string{model.DerivedName(name), model.AlternateDerivedName(name)} {
-			object := "Service " + namespace + "/" + derived
-			all[object] = finding.Finding{Object: object, Reason: model.ReasonNameTaken,
-				Message: "it was not created by Comity and has the name of the derived Service of import " + imported}
+			all["Service "+namespace+"/"+derived] = imported
 		}
 	}
 	for _, other := range c.all {

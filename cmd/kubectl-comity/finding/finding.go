@@ -96,7 +96,14 @@ func Condition(kind, conditionType, reason string) string {
 // {a} is the id of a cluster that exports and {b} of one that imports, {from} and {to} are
 // their contexts, {here} is the context of the cluster at fault, {agent} Comity's namespace
 // there, and {ns} and {name} are those of the Service.
-func Fix(reason string) string { return fixes[reason] }
+func Fix(reason string) string {
+	for _, f := range fixes {
+		if slices.Contains(strings.Fields(f.reasons), reason) {
+			return f.fix
+		}
+	}
+	return ""
+}
 
 // Fill replaces variables, each before its value, in a text of Fix for a cluster with that
 // exchange. A join of one that publishes in a hub names the hub, whose context is not known.
@@ -107,53 +114,34 @@ func Fill(text string, exchange model.ExchangeMode, values ...string) string {
 	return strings.NewReplacer(values...).Replace(text)
 }
 
-const (
-	// FixJoin is what fixes most that is wrong with a Peer.
-	FixJoin      = "kubectl comity join {from} {to}"
-	logs         = "kubectl --context {here} -n {agent} logs -l app.kubernetes.io/name=comity"
-	policies     = "do what the message says, or ask who owns the policy: kubectl --context {here} get exportpolicies -o yaml"
-	startAgent   = "start the agent of cluster {a}: kubectl --context {from} get pods -A -l app.kubernetes.io/name=comity"
-	exportAgain  = "the owner exports the Service again in cluster {a}"
-	confirmed    = "kubectl comity confirm takeover {ns}/{name} --from {a} --context {to}"
-	otherVersion = "who owns cluster {a} changes what it publishes, or runs the same version of Comity"
-)
+// FixJoin is what fixes most that is wrong with a Peer.
+const FixJoin = "kubectl comity join {from} {to}"
 
-var fixes = map[string]string{
-	"NoService": "the owner creates the Service, or deletes the ServiceExport",
-	"NoExport": `echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"{ns}","name":"{name}"}}' | ` +
-		"kubectl --context {from} create -f -",
-	"ClustersExcluded": policies,
-	"UnknownCluster":   FixJoin,
-	"NotPublished":     FixJoin,
+var fixes = []struct{ reasons, fix string }{
+	{"NoService", "the owner creates the Service, or deletes the ServiceExport"},
+	{"NoExport", `echo '{"apiVersion":"multicluster.x-k8s.io/v1beta1","kind":"ServiceExport","metadata":{"namespace":"{ns}","name":"{name}"}}' | ` +
+		"kubectl --context {from} create -f -"},
+	{"ClustersExcluded PolicyDenied NotEvaluated", "do what the message says, or ask who owns the policy: kubectl --context {here} get exportpolicies -o yaml"},
 
-	"ClusterIDReused":  FixJoin + " --replace",
-	"Unreachable":      "if the API server of cluster {a} has moved: " + FixJoin + " --server {a}=https://HOST:PORT; otherwise who owns the network",
-	"HeartbeatMissing": startAgent,
-	"Lost":             startAgent,
-	"InvalidRecord":    otherVersion,
-	"LimitExceeded":    otherVersion,
+	{"UnknownCluster NotPublished NotRead Missing SliceMissing", FixJoin},
+	{"ClusterIDReused", FixJoin + " --replace"},
+	{"Unreachable", "if the API server of cluster {a} has moved: " + FixJoin + " --server {a}=https://HOST:PORT; otherwise who owns the network"},
+	{"HeartbeatMissing Lost", "start the agent of cluster {a}: kubectl --context {from} get pods -A -l app.kubernetes.io/name=comity"},
+	{"InvalidRecord LimitExceeded", "who owns cluster {a} changes what it publishes, or runs the same version of Comity"},
 
-	"NotRead":              FixJoin,
-	"Missing":              FixJoin,
-	"SliceMissing":         FixJoin,
-	"Ended":                exportAgain,
-	"Suspended":            exportAgain,
-	"Pending":              logs,
-	"NotListed":            logs,
-	"NamespaceMissing":     "kubectl --context {to} create namespace {ns}",
-	"NamespaceNotAccepted": `kubectl --context {to} patch peer {a} --type=json -p '[{"op":"add","path":"/spec/acceptedNamespaces/-","value":"{ns}"}]'`,
-	"NamespaceMismatch":    "the owners give both namespaces the same identity: kubectl --context {to} label namespace {ns} --overwrite comity.dev/identity=VALUE",
-	"PolicyDenied":         policies,
-	"NotEvaluated":         policies,
-	"ForeignImport":        "kubectl --context {to} -n {ns} delete serviceimport {name}",
-	"NameTaken":            "the owner renames or deletes the object that the message names: kubectl --context {to} -n {ns} get services,endpointslices",
-	"AddressOverlap":       "no command: who owns the address ranges gives one of the clusters others",
-	"AddressNotAccepted":   "if the addresses are right, add their range: kubectl --context {to} edit peer {a}",
-	"Refused":              "who owns the quota or policy that refuses it: kubectl --context {to} -n {ns} get events",
-	"Frozen":               confirmed,
-	"TakeoverHeld":         confirmed,
-	"Withdrawn":            "bring cluster {a} back",
+	{"Ended Suspended", "the owner exports the Service again in cluster {a}"},
+	{"Pending NotListed", "kubectl --context {here} -n {agent} logs -l app.kubernetes.io/name=comity"},
+	{"NamespaceMissing", "kubectl --context {to} create namespace {ns}"},
+	{"NamespaceNotAccepted", `kubectl --context {to} patch peer {a} --type=json -p '[{"op":"add","path":"/spec/acceptedNamespaces/-","value":"{ns}"}]'`},
+	{"NamespaceMismatch", "the owners give both namespaces the same identity: kubectl --context {to} label namespace {ns} --overwrite comity.dev/identity=VALUE"},
+	{"ForeignImport", "kubectl --context {to} -n {ns} delete serviceimport {name}"},
+	{"NameTaken", "the owner renames or deletes the object that the message names: kubectl --context {to} -n {ns} get services,endpointslices"},
+	{"AddressOverlap", "no command: who owns the address ranges gives one of the clusters others"},
+	{"AddressNotAccepted", "if the addresses are right, add their range: kubectl --context {to} edit peer {a}"},
+	{"Refused", "who owns the quota or policy that refuses it: kubectl --context {to} -n {ns} get events"},
+	{"Frozen TakeoverHeld", "kubectl comity confirm takeover {ns}/{name} --from {a} --context {to}"},
+	{"Withdrawn", "bring cluster {a} back"},
 
-	"PortClosed": "nothing listens on the port: the owner of the Service in cluster {a} corrects targetPort",
-	"NotRouted":  "no command: who owns the network corrects routes, address ranges or a packet filter between the nodes of clusters {a} and {b}, or a NetworkPolicy on egress in {b}",
+	{"PortClosed", "nothing listens on the port: the owner of the Service in cluster {a} corrects targetPort"},
+	{"NotRouted", "no command: who owns the network corrects routes, address ranges or a packet filter between the nodes of clusters {a} and {b}, or a NetworkPolicy on egress in {b}"},
 }

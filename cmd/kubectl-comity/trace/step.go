@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,13 +76,11 @@ func (h hop) step(of check, c *cluster, reason, message string) Step {
 
 // fill replaces the variables of a text of check.
 func (h hop) fill(text string, c *cluster) string {
-	var selector labels.Set
-	if h.from.service != nil {
-		selector = h.from.service.Spec.Selector
-	}
+	a, b, key := string(h.from.ID()), string(h.to.ID()), h.from.key
+	selector := labels.Set(ptr.Deref(h.from.service, corev1.Service{}).Spec.Selector)
 	// A context that was not given is often called like the cluster.
-	return finding.Fill(text, c.Agent.Mode, "{from}", cmp.Or(h.from.Context, string(h.from.ID())), "{to}", cmp.Or(h.to.Context, string(h.to.ID())),
-		"{a}", string(h.from.ID()), "{b}", string(h.to.ID()), "{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", h.from.key.Namespace, "{name}", h.from.key.Name, "{selector}", selector.String())
+	return finding.Fill(text, c.Agent.Mode, "{from}", cmp.Or(h.from.Context, a), "{to}", cmp.Or(h.to.Context, b), "{a}", a, "{b}", b,
+		"{here}", c.Context, "{agent}", c.Agent.Namespace, "{ns}", key.Namespace, "{name}", key.Name, "{selector}", selector.String())
 }
 
 // untried is the step of what was not read, or not tried.
