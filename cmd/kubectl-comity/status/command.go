@@ -235,8 +235,9 @@ const (
 
 // Agent says how the agent of a site is. Its reason is one of the States of an agent.
 func Agent(site *agent.Site) finding.Finding {
+	state := Failed
 	f := finding.Finding{
-		Severity: finding.Error, Cluster: site.Context, Reason: string(Failed), Since: timeOf(site.Agent.Renewed),
+		Severity: finding.Error, Cluster: site.Context, Since: timeOf(site.Agent.Renewed),
 		Fix: site.Kubectl("describe pods -l " + agent.NameLabel), Docs: finding.Docs("troubleshooting.md#connection"),
 	}
 	if site.Err != nil {
@@ -244,37 +245,37 @@ func Agent(site *agent.Site) finding.Finding {
 	}
 	switch {
 	case site.Err == nil:
-		f.Severity, f.Reason, f.Since = finding.OK, string(Running), nil
+		state, f.Severity, f.Since = Running, finding.OK, nil
 		f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
 		for _, c := range site.Agent.Pod.Status.Conditions {
 			if c.Type != corev1.PodReady {
 				continue
 			}
 			if f.Since = timeOf(c.LastTransitionTime.Time); c.Status != corev1.ConditionTrue {
-				f.Severity, f.Reason, f.Message = finding.Warning, string(Degraded), "the leader is not ready: "+c.Message
+				state, f.Severity, f.Message = Degraded, finding.Warning, "the leader is not ready: "+c.Message
 			}
 		}
 	case site.Target == nil:
-		f.Reason, f.Fix = string(Unreachable), "kubectl --context "+site.Context+" version"
+		state, f.Fix = Unreachable, "kubectl --context "+site.Context+" version"
 	case errors.Is(site.Err, agent.ErrNotInstalled):
-		f.Reason, f.Since, f.Docs = string(NotInstalled), nil, finding.Docs("install.md#2-install-comity")
+		state, f.Since, f.Docs = NotInstalled, nil, finding.Docs("install.md#2-install-comity")
 		f.Fix = site.Helm("--create-namespace --set clusterID=" + site.Context + " --set clusterset=CLUSTERSET --wait")
 	case errors.Is(site.Err, agent.ErrNotRunning):
-		f.Reason = string(NotRunning)
+		state = NotRunning
 	}
 	for _, d := range site.Agent.Deployments {
 		object, available, want := "Deployment "+d.Namespace+"/"+d.Name, d.Status.AvailableReplicas, ptr.Deref(d.Spec.Replicas, 1)
-		if State(f.Reason) == Running && available < want {
-			f.Severity, f.Reason, f.Since, f.Object = finding.Warning, string(Degraded), nil, object
+		if state == Running && available < want {
+			state, f.Severity, f.Since, f.Object = Degraded, finding.Warning, nil, object
 			f.Message = fmt.Sprintf("%d of %d replicas of %s are available", available, want, object)
-		} else if State(f.Reason) == NotRunning {
+		} else if state == NotRunning {
 			f.Object = object
 			if want == 0 {
 				f.Fix = site.Kubectl("scale deployment " + d.Name + " --replicas=2")
 			}
 		}
 	}
-	if f.Severity == finding.OK {
+	if f.Reason = string(state); f.Severity == finding.OK {
 		f.Fix, f.Docs = "", ""
 	}
 	return f
