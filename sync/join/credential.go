@@ -41,34 +41,38 @@ type Address struct {
 	Source string
 }
 
-// Candidates are the addresses by which the holder of a route may reach its
-// peer, the best first: the one given; else the one that the holder has stored,
-// then that of the kubeconfig, unless that is on loopback, which is the
-// administrator's machine; then it is what the cluster states of itself. None
-// of them has been tried. The error says what to pass instead.
-func (p *Prepared) Candidates(ctx context.Context, r Route) ([]Address, error) {
-	peer, holder := p.find(r.Peer), p.find(r.Holder)
-	var all []Address
-	if peer.Server == "" && len(peer.CAData) == 0 {
-		secret, err := holder.secret(ctx, p.secretOf(r))
-		if err != nil {
-			return nil, holder.named(err)
+// findAddresses finds the candidates of each route: the address given; else the one that the
+// holder has stored, then that of the kubeconfig, unless that is on loopback, which is the
+// administrator's machine; then it is what the cluster states of itself. The error says what
+// to pass instead.
+func (p *Prepared) findAddresses(ctx context.Context) error {
+	for _, r := range p.Routes {
+		peer := r.issuer
+		if peer.opts.ReadOnly {
+			break
 		}
-		// For this holder alone: no other member believes what is stored there. What cannot be used is written again.
-		if config, fault := kubeconfig.Sanitize(secret.Data[KubeconfigKey]); fault == nil && len(config.CAData) > 0 {
-			all = append(all, Address{config.Host, config.CAData, "stored by an earlier join"})
+		if peer.Server == "" && len(peer.CAData) == 0 {
+			secret, err := r.holder.secret(ctx, r.secrets[0])
+			if err != nil {
+				return r.holder.named(err)
+			}
+			// For this holder alone: no other member believes what is stored there. What cannot be used is written again.
+			if config, fault := kubeconfig.Sanitize(secret.Data[KubeconfigKey]); fault == nil && len(config.CAData) > 0 {
+				r.Candidates = []Address{{config.Host, config.CAData, "stored by an earlier join"}}
+			}
 		}
-	}
-	more, err := peer.ownAddresses(ctx)
-	if err != nil && len(all) == 0 {
-		return nil, peer.named(err)
-	}
-	for _, a := range more {
-		if !slices.ContainsFunc(all, func(b Address) bool { return a.Server == b.Server && string(a.CAData) == string(b.CAData) }) {
-			all = append(all, a)
+		more, err := peer.ownAddresses(ctx)
+		if err != nil && len(r.Candidates) == 0 {
+			return peer.named(err)
 		}
+		for _, a := range more {
+			if !slices.ContainsFunc(r.Candidates, func(b Address) bool { return a.Server == b.Server && string(a.CAData) == string(b.CAData) }) {
+				r.Candidates = append(r.Candidates, a)
+			}
+		}
+		r.Address = r.Candidates[0]
 	}
-	return all, nil
+	return nil
 }
 
 // ownAddresses are those of m's API server as it is given, or as the kubeconfig or m itself
@@ -170,25 +174,20 @@ func onLoopback(server string) bool {
 // whose next apply of the account would remove the annotations.
 const tokenFieldOwner = "comity-join-token"
 
-// trust stores the credential of one route, in each of the Secrets in which a good one is
+// trust stores the credential of the route, in each of the Secrets in which a good one is
 // not there. In a hub it is also the one by which the holder reads each of its peers there.
-func (p *Prepared) trust(ctx context.Context, r Route) error {
-	holder, issuer := p.find(r.Holder), *p.find(r.Peer)
-	issuer.Server, issuer.CAData = p.addresses[r].Server, p.addresses[r].CAData
-	account, secrets := accountOf(issuer.Cluster, holder.ID), []string{p.secretOf(r)}
-	if p.hub != nil {
+func (r *Route) trust(ctx context.Context) error {
+	holder, issuer := r.holder, *r.issuer
+	issuer.Server, issuer.CAData = r.Address.Server, r.Address.CAData
+	account := accountOf(issuer.Cluster, holder.ID)
+	if issuer.isHub {
 		if err := holder.apply(ctx, namespace(holder.Namespace, nil), ""); err != nil {
 			return err
-		}
-		for _, planned := range p.peers {
-			if planned.holder == holder {
-				secrets = append(secrets, planned.wanted.Spec.KubeconfigSecret)
-			}
 		}
 	}
 	var issued []byte
 	var note string
-	for _, name := range secrets {
+	for _, name := range r.secrets {
 		existing, err := holder.secret(ctx, name)
 		if err != nil {
 			return err

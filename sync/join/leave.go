@@ -61,8 +61,8 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	}
 	if hub == nil {
 		for _, e := range ends {
-			granted := grants(e.holder.Cluster, e.peer, []Cluster{e.holder.Cluster})
-			if err := errors.Join(e.holder.remove(ctx, granted...), e.holder.removeShared(ctx, e.peer)); err != nil {
+			granted, err := grants(e.holder.Cluster, e.peer, []Cluster{e.holder.Cluster, {ID: e.peer}})
+			if err := errors.Join(err, e.holder.remove(ctx, granted...), e.holder.removeShared(ctx, e.peer)); err != nil {
 				return e.holder.named(err)
 			}
 		}
@@ -78,29 +78,20 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 		}
 		return m.named(m.remove(ctx, objects...))
 	}
-	return errors.Join(
-		removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)),
-		removeAt(*hub, grants(*hub, leaving.ID, others)...))
+	granted, err := grants(*hub, leaving.ID, all)
+	return errors.Join(err, removeAt(leaving, secret(leaving.Namespace, model.ExchangeSecret)), removeAt(*hub, granted...))
 }
 
-// grants are what only the cluster of an id needs at another one, or at the hub, where
-// publishers write, in the order of removal: the bindings by which its account reads what is
-// for all, then the account, then the namespaces that are for it alone, or in the hub its own.
-func grants(at Cluster, id model.ClusterID, publishers []Cluster) (objects []client.Object) {
-	account := accountOf(at, id)
-	var own []client.Object
-	if at.isHub {
-		own = append(own, namespace(model.ExchangeNamespace(id), nil))
-	}
-	for _, from := range publishers {
-		objects = append(objects, roleBinding(model.ExchangeNamespace(from.ID), account, readerRole, at.Namespace, account))
-		own = append(own, namespace(model.ScopedExchangeNamespace(from.ID, id), nil))
-		if at.isHub {
-			own = append(own, namespace(model.ScopedExchangeNamespace(id, from.ID), nil))
-		}
-	}
-	objects = append(objects, roleBinding(at.Namespace, account, account, at.Namespace, account), role(at.Namespace, account), serviceAccount(at.Namespace, account))
-	return append(objects, own...)
+// grants are those of the exchanges that only the cluster of an id needs, in the order of
+// removal: the bindings by which its account reads, then the account, then the namespaces
+// that are for it alone, or in the hub its own.
+func grants(at Cluster, id model.ClusterID, members []Cluster) ([]client.Object, error) {
+	objects, err := exchanges(at, members)
+	slices.Reverse(objects)
+	return slices.DeleteFunc(objects, func(o client.Object) bool {
+		labels, of := o.GetLabels(), string(id)
+		return o.GetName() != accountOf(at, id) && labels[model.LabelExchangeFrom] != of && labels[model.LabelExchangeTo] != of
+	}), err
 }
 
 // removeShared removes the namespace that m shares with all its peers if nobody

@@ -50,39 +50,38 @@ const managedByLabel = "app.kubernetes.io/managed-by"
 
 // Objects is everything but credentials and Peers that members need so that each can read
 // what the others export to it: for each of them in their order, or all for the hub if there
-// is one. It needs no access. Write applies the same objects; an administrator may keep them
-// in Git instead.
-func Objects(hub *Cluster, members ...Cluster) ([][]client.Object, error) {
-	_, all, err := layOut(hub, members)
-	return all, err
-}
-
-// layOut gives the hub, if there is one, and the members, with their defaults; and what is
-// needed at each of them, or at the hub alone, which is the first.
-func layOut(hub *Cluster, members []Cluster) (clusters []Cluster, all [][]client.Object, err error) {
+// is one. It gives the hub, if there is one, and the members too, with their defaults. It
+// needs no access. Write applies the same objects; an administrator may keep them in Git
+// instead.
+func Objects(hub *Cluster, members ...Cluster) (clusters []Cluster, all [][]client.Object, err error) {
 	if hub, members, err = checked(hub, members); err != nil {
 		return nil, nil, err
 	}
 	if len(members) == 0 || hub == nil && len(members) == 1 {
 		return nil, nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
 	}
+	clusters, publishAt := members, members
 	if hub != nil {
-		objects, err := exchanges(*hub, members, members)
-		return append([]Cluster{*hub}, members...), [][]client.Object{objects}, err
+		publishAt = []Cluster{*hub}
+		clusters = append(publishAt, members...)
 	}
-	for _, m := range members {
-		objects, err := exchanges(m, []Cluster{m}, members)
+	for _, at := range publishAt {
+		objects, err := exchanges(at, members)
 		if err != nil {
 			return nil, nil, err
 		}
 		all = append(all, objects)
 	}
-	return members, all, nil
+	return clusters, all, nil
 }
 
-// exchanges are what is needed at a cluster so that publishers write there what members read:
-// namespaces first, then quotas, accounts, Roles and their bindings.
-func exchanges(at Cluster, publishers, members []Cluster) ([]client.Object, error) {
+// exchanges are what is needed at a member, or at the hub, so that members read what is
+// published there: namespaces first, then quotas, accounts, Roles and their bindings.
+func exchanges(at Cluster, members []Cluster) ([]client.Object, error) {
+	publishers := []Cluster{at}
+	if at.isHub {
+		publishers = members
+	}
 	namespaces := []client.Object{namespace(at.Namespace, nil)}
 	var quotas, accounts, roles []client.Object
 	for _, m := range members {

@@ -25,7 +25,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files again")
 
 func TestObjectsAreExactlyThese(t *testing.T) {
-	all, err := Objects(nil, Cluster{ID: "a", Set: "prod"}, Cluster{ID: "b", Set: "prod"})
+	_, all, err := Objects(nil, Cluster{ID: "a", Set: "prod"}, Cluster{ID: "b", Set: "prod"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestEveryGrantIsNarrow(t *testing.T) {
 		if local == peer {
 			t.Skip("one id twice is refused")
 		}
-		all, err := Objects(nil, Cluster{ID: local, Set: "s"}, Cluster{ID: peer, Set: "s"})
+		_, all, err := Objects(nil, Cluster{ID: local, Set: "s"}, Cluster{ID: peer, Set: "s"})
 		if err != nil && (local == "system" || peer == "system") {
 			return
 		}
@@ -143,7 +143,7 @@ func TestBadInputIsRefusedInOneSentence(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Objects(nil, c.local, c.peer)
+			_, _, err := Objects(nil, c.local, c.peer)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}
@@ -168,7 +168,7 @@ func TestInTheHubNobodyWritesWhatIsAnothers(t *testing.T) {
 		for _, id := range ids {
 			members = append(members, Cluster{ID: id, Set: "s"})
 		}
-		all, err := Objects(&Cluster{}, members...)
+		_, all, err := Objects(&Cluster{}, members...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,7 +258,7 @@ func TestMembersOfAHubAreCheckedTogether(t *testing.T) {
 		{"two sets", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "t"}}, "belongs to clusterset \"s\" and cluster b to \"t\""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Objects(&Cluster{}, c.members...)
+			_, _, err := Objects(&Cluster{}, c.members...)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}

@@ -30,15 +30,26 @@ type Prepared struct {
 	clusters, members []*member
 	// hub is nil in a mesh.
 	hub *member
-	// peers are the Peers of all routes between members.
+	// peers are the Peers of all pairs of members.
 	peers []plannedPeer
-	// addresses are those that Use set.
-	addresses map[Route]Address
+	// Routes are all connections that the join makes, in a fixed order; with ReadOnly, without Candidates.
+	Routes []*Route
 }
 
-// Route is a connection that the join makes: from the agent of Holder to Peer, a member or
-// HubID.
-type Route struct{ Holder, Peer model.ClusterID }
+// Route is a connection that the join makes.
+type Route struct {
+	// Holder is the member whose agent connects to Peer, a member or HubID.
+	Holder, Peer model.ClusterID
+	// Candidates are the addresses by which Holder may reach Peer, the best first. None of
+	// them has been tried.
+	Candidates []Address
+	// Address is the one that is stored: the first candidate, unless it is set.
+	Address Address
+
+	holder, issuer *member
+	// secrets are the Secrets of holder in which its credential is stored.
+	secrets []string
+}
 
 // Prepare checks that members can become a clusterset, in which each is a peer of all
 // others. Each publishes in its own API server, or in that of the hub if it is not nil: there
@@ -46,11 +57,11 @@ type Route struct{ Holder, Peer model.ClusterID }
 // that are for it. It writes nothing. Give all members: to add one, repeat it with one more.
 // Errors name cluster, object and remedy.
 func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options) (*Prepared, error) {
-	clusters, exchanges, err := layOut(hub, members)
+	clusters, exchanges, err := Objects(hub, members...)
 	if err != nil {
 		return nil, err
 	}
-	p := &Prepared{addresses: map[Route]Address{}}
+	p := &Prepared{}
 	for i, c := range clusters {
 		m, err := open(c, opts)
 		if err != nil {
@@ -64,7 +75,7 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	if p.members = p.clusters; hub != nil {
 		p.hub, p.members = p.clusters[0], p.clusters[1:]
 	}
-	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkExchanges, p.learn, p.planPeers} {
+	for _, check := range []func(context.Context) error{p.identify, p.checkRights, p.checkExchanges, p.learn, p.planPeers, p.findAddresses} {
 		if err := check(ctx); err != nil {
 			return nil, err
 		}
@@ -86,14 +97,14 @@ func (p *Prepared) identify(ctx context.Context) error {
 					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
 			}
 		}
-	}
-	if p.hub == nil {
-		return nil
-	}
-	// Each member's namespaces in the hub note which cluster it is: a second one with the same id shows by it.
-	for _, object := range p.hub.exchange {
-		if from := object.GetLabels()[model.LabelExchangeFrom]; from != "" {
-			object.SetAnnotations(map[string]string{model.AnnotationClusterUID: string(p.find(model.ClusterID(from)).uid)})
+		if p.hub == nil {
+			continue
+		}
+		// Each member's namespaces in the hub note which cluster it is: a second one with the same id shows by it.
+		for _, object := range p.hub.exchange {
+			if object.GetLabels()[model.LabelExchangeFrom] == string(m.ID) {
+				object.SetAnnotations(map[string]string{model.AnnotationClusterUID: string(m.uid)})
+			}
 		}
 	}
 	return nil
@@ -219,31 +230,28 @@ func (m *member) preflightSecret(ctx context.Context, name string) error {
 	return nil
 }
 
+// planPeers plans the Peers and the Routes of every member.
 func (p *Prepared) planPeers(ctx context.Context) error {
 	return each(p.members, func(local *member) error {
+		var toHub *Route
+		if p.hub != nil {
+			toHub = &Route{Holder: local.ID, Peer: HubID, holder: local, issuer: p.hub, secrets: []string{model.ExchangeSecret}}
+			p.Routes = append(p.Routes, toHub)
+		}
 		for _, peer := range model.Without(p.members, func(m *member) bool { return m == local }) {
 			planned, err := local.planPeer(ctx, peer)
 			if err != nil {
 				return err
 			}
 			p.peers = append(p.peers, planned)
+			if secret := planned.wanted.Spec.KubeconfigSecret; toHub != nil { // where local reads each of its peers
+				toHub.secrets = append(toHub.secrets, secret)
+			} else {
+				p.Routes = append(p.Routes, &Route{Holder: local.ID, Peer: peer.ID, holder: local, issuer: peer, secrets: []string{secret}})
+			}
 		}
 		return nil
 	})
-}
-
-// Routes are all connections that the join makes, in a fixed order.
-func (p *Prepared) Routes() (all []Route) {
-	if p.hub != nil {
-		for _, m := range p.members {
-			all = append(all, Route{m.ID, HubID})
-		}
-		return all
-	}
-	for _, planned := range p.peers {
-		all = append(all, Route{planned.holder.ID, planned.peer.ID})
-	}
-	return all
 }
 
 // AnnotationCluster names, on an object of Objects, the cluster that it is for.
@@ -272,17 +280,10 @@ func (p *Prepared) Objects() (all []*unstructured.Unstructured) {
 	return all
 }
 
-// Use sets the address that is stored for a route. Without it, it is the first of the
-// Candidates.
-func (p *Prepared) Use(r Route, a Address) { p.addresses[r] = a }
-
 // Write makes the join. What exists already is left as it is, so that repeating it is
 // free and finishes what an earlier run began. A credential is kept while the
 // API server accepts it and more than half of its lifetime is left.
 func (p *Prepared) Write(ctx context.Context) error {
-	if err := p.Resolve(ctx); err != nil {
-		return err
-	}
 	if err := each(p.clusters, func(m *member) error {
 		for _, object := range m.exchange {
 			if err := m.apply(ctx, object, ""); err != nil {
@@ -293,8 +294,8 @@ func (p *Prepared) Write(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	for _, r := range p.Routes() {
-		if err := p.find(r.Holder).named(p.trust(ctx, r)); err != nil {
+	for _, r := range p.Routes {
+		if err := r.holder.named(r.trust(ctx)); err != nil {
 			return err
 		}
 	}
@@ -307,29 +308,3 @@ func (p *Prepared) Write(ctx context.Context) error {
 	return nil
 }
 
-// Resolve finds an address for each route for which none is set.
-func (p *Prepared) Resolve(ctx context.Context) error {
-	for _, r := range p.Routes() {
-		if _, used := p.addresses[r]; used {
-			continue
-		}
-		candidates, err := p.Candidates(ctx, r)
-		if err != nil {
-			return err
-		}
-		p.Use(r, candidates[0])
-	}
-	return nil
-}
-
-// secretOf is the name of the Secret with the credential of a route.
-func (p *Prepared) secretOf(r Route) string {
-	if p.hub != nil {
-		return model.ExchangeSecret
-	}
-	return model.PeerName(r.Peer)
-}
-
-func (p *Prepared) find(id model.ClusterID) *member {
-	return p.clusters[slices.IndexFunc(p.clusters, func(m *member) bool { return m.ID == id })]
-}

@@ -138,7 +138,7 @@ func (c *crowd) makeExchange(ctx context.Context) error {
 	if c.hub {
 		hub = &join.Cluster{ID: join.HubID, Set: c.world.Set, Namespace: install.Namespace}
 	}
-	all, err := join.Objects(hub, members...)
+	_, all, err := join.Objects(hub, members...)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ var _ = Describe("An export from a to b alone", Ordered, kep("restricting-export
 
 	It("cannot be read by another peer; and b can read that, and nothing else", func(ctx SpecContext) {
 		// What joining a third cluster leaves in a.
-		joined, err := join.Objects(nil, join.Cluster{ID: "a", Set: clusterSet, Namespace: install.Namespace, ServiceAccount: install.Account}, join.Cluster{ID: "c", Set: clusterSet})
+		_, joined, err := join.Objects(nil, join.Cluster{ID: "a", Set: clusterSet, Namespace: install.Namespace, ServiceAccount: install.Account}, join.Cluster{ID: "c", Set: clusterSet})
 		Expect(err).NotTo(HaveOccurred())
 		for _, object := range joined[0] {
 			err := clusterA.client.Create(ctx, object)

@@ -128,12 +128,9 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 		return o.output.PrintObjects(env.Out, prepared.Objects())
 	}
 	if !o.skipReachability {
-		if err := (reach{env: env, prepared: prepared, sites: sites, probe: o.probe}).run(ctx); err != nil {
+		if err := (reach{env, prepared.Routes, sites, o.probe}).run(ctx); err != nil {
 			return err
 		}
-	}
-	if err := prepared.Resolve(ctx); err != nil {
-		return err
 	}
 	if err := report.replacements(ctx, prepared.Replaced(), sites); err != nil {
 		return err
@@ -206,10 +203,10 @@ type Prober func(ctx context.Context, target *command.Target, from agent.Agent, 
 // reach asks each member what it reaches of the others, and sets the address of
 // every route. The error lists everything that cannot be reached.
 type reach struct {
-	env      *command.Env
-	prepared *join.Prepared
-	sites    []*agent.Site
-	probe    Prober
+	env    *command.Env
+	routes []*join.Route
+	sites  []*agent.Site
+	probe  Prober
 }
 
 func (r reach) run(ctx context.Context) error {
@@ -222,19 +219,15 @@ func (r reach) run(ctx context.Context) error {
 		var request probe.Request
 		// checks decide from the results of the request, each from those that it asked for.
 		var checks []func([]probe.Result) string
-		for _, route := range r.prepared.Routes() {
+		for _, route := range r.routes {
 			if route.Holder != s.Agent.ID {
 				continue
 			}
-			candidates, err := r.prepared.Candidates(ctx, route)
-			if err != nil {
-				return err
-			}
 			first := len(request.Targets)
-			for _, c := range candidates {
+			for _, c := range route.Candidates {
 				request.Targets = append(request.Targets, probe.Target{Target: c.Server, CA: c.CAData})
 			}
-			checks = append(checks, func(all []probe.Result) string { return r.chooseServer(route, candidates, all[first:]) })
+			checks = append(checks, func(all []probe.Result) string { return r.chooseServer(route, all[first:]) })
 		}
 		for _, other := range r.sites {
 			if other == s {
@@ -264,15 +257,15 @@ func (r reach) run(ctx context.Context) error {
 }
 
 // chooseServer takes for a route the first address that answered.
-func (r reach) chooseServer(route join.Route, candidates []join.Address, results []probe.Result) (problem string) {
+func (r reach) chooseServer(route *join.Route, results []probe.Result) (problem string) {
 	peer := "cluster " + string(route.Peer)
 	if route.Peer == join.HubID {
 		peer = "the hub"
 	}
 	var tried []string
-	for i, c := range candidates {
+	for i, c := range route.Candidates {
 		if results[i].Error == "" {
-			r.prepared.Use(route, c)
+			route.Address = c
 			r.env.Printf("  the API server of %s at %s (%s)\n", peer, c.Server, c.Source)
 			return ""
 		}

@@ -121,7 +121,7 @@ var _ = Describe("a stolen token of Comity's account", func() {
 // acts as it.
 func joined(ctx context.Context, id model.ClusterID, annotations map[string]string) (client.Client, string) {
 	GinkgoHelper()
-	objects, err := join.Objects(nil, join.Cluster{ID: "a", Set: "set"}, join.Cluster{ID: id, Set: "set"})
+	_, objects, err := join.Objects(nil, join.Cluster{ID: "a", Set: "set"}, join.Cluster{ID: id, Set: "set"})
 	Expect(err).NotTo(HaveOccurred())
 	name := model.PeerName(id)
 	for _, o := range objects[0] {

@@ -159,7 +159,7 @@ var _ = Describe("a cluster", func() {
 		}
 		Expect(where).To(Equal([]string{"comity-b-to-a"}))
 
-		third, err := join.Objects(nil, side(b), join.Cluster{ID: "c", Set: clusterset})
+		_, third, err := join.Objects(nil, side(b), join.Cluster{ID: "c", Set: clusterset})
 		Expect(err).NotTo(HaveOccurred())
 		for _, o := range third[0] {
 			Expect(client.IgnoreAlreadyExists(b.client.Create(ctx(), o))).To(Succeed())
