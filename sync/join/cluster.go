@@ -6,6 +6,7 @@ package join
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -111,9 +112,6 @@ func checked(hub *Cluster, members []Cluster) (*Cluster, []Cluster, error) {
 		return nil, nil, fmt.Errorf("the hub: a member has the id %q, which is that of the hub; install Comity there with another id", HubID)
 	}
 	at, err := at.withDefaults()
-	if err != nil {
-		err = fmt.Errorf("the hub: %w", err)
-	}
 	return &at, all, err
 }
 
@@ -163,16 +161,27 @@ func (c Cluster) withDefaults() (Cluster, error) {
 		return c, err
 	}
 	if c.Set == "" {
-		return c, fmt.Errorf("cluster %s: the clusterset is empty; expected the name that all members share, such as \"production\"", c.ID)
+		return c, c.named(errors.New("the clusterset is empty; expected the name that all members share, such as \"production\""))
 	}
 	if problems := validation.IsValidLabelValue(c.Set); len(problems) > 0 {
-		return c, fmt.Errorf("cluster %s: clusterset %q is not a valid label value: %s", c.ID, c.Set, strings.Join(problems, "; "))
+		return c, c.named(fmt.Errorf("clusterset %q is not a valid label value: %s", c.Set, strings.Join(problems, "; ")))
 	}
 	c.Namespace, c.ServiceAccount = cmp.Or(c.Namespace, DefaultNamespace), cmp.Or(c.ServiceAccount, DefaultServiceAccount)
 	if problems := validation.IsDNS1123Label(c.Namespace); len(problems) > 0 {
-		return c, fmt.Errorf("cluster %s: %q is not a valid namespace name: %s", c.ID, c.Namespace, strings.Join(problems, "; "))
+		return c, c.named(fmt.Errorf("%q is not a valid namespace name: %s", c.Namespace, strings.Join(problems, "; ")))
 	}
 	return c, nil
+}
+
+// named is err, if it is not nil, with the name of the cluster.
+func (c Cluster) named(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case c.isHub:
+		return fmt.Errorf("the hub: %w", err)
+	}
+	return fmt.Errorf("cluster %s: %w", c.ID, err)
 }
 
 // Ranges are the addresses that the Pods and Services of a cluster get.
@@ -253,14 +262,6 @@ func (m *member) kubeadmConfig(ctx context.Context) (config kubeadmConfig, err e
 	}
 	_ = yaml.Unmarshal([]byte(stored.Data["ClusterConfiguration"]), &config) // it is kubeadm's to read; there are other sources
 	return config, nil
-}
-
-// disjoint refuses clusters whose ranges overlap.
-func disjoint(a, b *member) error {
-	if overlap := Overlap(a.ID, b.ID, a.ranges, b.ranges); overlap != "" && !a.opts.AllowOverlap {
-		return fmt.Errorf("%s; give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it", overlap)
-	}
-	return nil
 }
 
 // Overlap says which ranges of two clusters overlap such that Pods could have the same

@@ -5,6 +5,7 @@ package join
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -93,7 +94,7 @@ func open(c Cluster, opts Options) (*member, error) {
 		return nil, err
 	}
 	if c.RESTConfig == nil {
-		return nil, fmt.Errorf("cluster %s: there is no access to it; give the kubeconfig of an administrator", c.ID)
+		return nil, c.named(errors.New("there is no access to it; give the kubeconfig of an administrator"))
 	}
 	config := rest.AddUserAgent(rest.CopyConfig(c.RESTConfig), FieldOwner)
 	if config.QPS == 0 {
@@ -102,21 +103,7 @@ func open(c Cluster, opts Options) (*member, error) {
 		config.QPS, config.Burst = 50, 100
 	}
 	cl, err := client.New(config, client.Options{Scheme: newScheme()})
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", c.ID, err)
-	}
-	return &member{Cluster: c, opts: opts, client: cl}, nil
-}
-
-// named is err, if it is not nil, with the name of the cluster.
-func (m *member) named(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case m.isHub:
-		return fmt.Errorf("the hub: %w", err)
-	}
-	return fmt.Errorf("cluster %s: %w", m.ID, err)
+	return &member{Cluster: c, opts: opts, client: cl}, c.named(err)
 }
 
 // get reads an object.

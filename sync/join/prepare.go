@@ -162,8 +162,8 @@ func (p *Prepared) learn(ctx context.Context) error {
 			return err
 		}
 		for _, other := range p.members[:i] {
-			if err := disjoint(other, m); err != nil {
-				return err
+			if overlap := Overlap(other.ID, m.ID, other.ranges, m.ranges); overlap != "" && !m.opts.AllowOverlap {
+				return fmt.Errorf("%s; give one of the two clusters another range, or pass --allow-overlap if no exported Pod lies in it", overlap)
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -34,14 +36,16 @@ func TestPodRangesThatMeetAreRefused(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			a := &member{Cluster: Cluster{ID: "a"}, ranges: c.a}
-			b := &member{Cluster: Cluster{ID: "b"}, ranges: c.b}
-			err := disjoint(a, b)
+			side := func(id model.ClusterID, r Ranges) *member {
+				return &member{Cluster: Cluster{ID: id, PodCIDRs: append([]netip.Prefix{}, r.Pods...), ServiceCIDRs: append([]netip.Prefix{}, r.Services...)}}
+			}
+			p := &Prepared{members: []*member{side("a", c.a), side("b", c.b)}}
+			err := p.learn(t.Context())
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want an error that says %q", err, c.want)
 			}
-			a.opts.AllowOverlap = true
-			if err := disjoint(a, b); err != nil {
+			p.members[1].opts.AllowOverlap = true
+			if err := p.learn(t.Context()); err != nil {
 				t.Errorf("allowed, yet refused: %v", err)
 			}
 		})
