@@ -170,7 +170,7 @@ func (h *Hub) Watch(kind client.Object, keys handler.EventHandler, predicates ..
 	case *exchangev1alpha1.MemberRecord, *exchangev1alpha1.NamespaceRecord:
 		only = model.ExchangeNamespace(h.opts.Self)
 	}
-	return &watch{h.caches, kind, keys, predicates, only}
+	return &watch{notify.After(h.caches.ready), h.caches, kind, keys, predicates, only}
 }
 
 // Changed notifies that Problem may return something else, or that an exchange

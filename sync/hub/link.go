@@ -30,15 +30,12 @@ const placeholder = "https://exchange.invalid"
 type link struct {
 	path      string
 	transport *remote.Transport
-	// current is the content of the file in use; nil until it was there and good.
-	current atomic.Pointer[content]
+	// data is the content of the file in use, and server the one that it names; nil until the
+	// file was there and good. Only use reads and writes data.
+	data   []byte
+	server atomic.Pointer[url.URL]
 	// wrong is why the file is not used as it is now; empty if it is.
 	wrong atomic.Pointer[string]
-}
-
-type content struct {
-	bytes  []byte
-	server *url.URL
 }
 
 func newLink(path string, self model.ClusterID) *link {
@@ -79,8 +76,8 @@ func (l *link) use() (changed bool, err error) {
 	} else if err != nil {
 		return false, err
 	}
-	before := l.current.Load()
-	if before != nil && bytes.Equal(before.bytes, data) {
+	before := l.server.Load()
+	if before != nil && bytes.Equal(l.data, data) {
 		return false, nil
 	}
 	config, fault := kubeconfig.Sanitize(data)
@@ -88,35 +85,36 @@ func (l *link) use() (changed bool, err error) {
 		return false, errors.New(fault.String())
 	}
 	server, _ := url.Parse(config.Host) // which Sanitize has done
-	if before != nil && *before.server != *server {
+	if before != nil && *before != *server {
 		return false, errServerChanged
 	}
 	if err := l.transport.Use(config); err != nil {
 		return false, err
 	}
-	l.current.Store(&content{data, server})
+	l.data = data
+	l.server.Store(server)
 	return true, nil
 }
 
 // RoundTrip implements http.RoundTripper.
 func (l *link) RoundTrip(request *http.Request) (*http.Response, error) {
-	now := l.current.Load()
-	if now == nil {
+	server := l.server.Load()
+	if server == nil {
 		if request.Body != nil {
 			_ = request.Body.Close() // the contract of RoundTrip; there is nothing to lose
 		}
 		return nil, l.problem()
 	}
 	request = request.Clone(request.Context())
-	request.URL.Scheme, request.URL.Host = now.server.Scheme, now.server.Host
-	request.URL.Path = strings.TrimRight(now.server.Path, "/") + request.URL.Path
+	request.URL.Scheme, request.URL.Host = server.Scheme, server.Host
+	request.URL.Path = strings.TrimRight(server.Path, "/") + request.URL.Path
 	request.Host = ""
 	return l.transport.RoundTrip(request)
 }
 
 // problem is why there is no access at all; nil if there is.
 func (l *link) problem() error {
-	if l.current.Load() != nil {
+	if l.server.Load() != nil {
 		return nil
 	}
 	return errors.New(*l.wrong.Load())

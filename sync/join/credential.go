@@ -223,10 +223,11 @@ func (r *Route) trust(ctx context.Context) error {
 	return nil
 }
 
-// accepts reports whether kubeconfig still lets account in here, for long enough.
-func (m *member) accepts(ctx context.Context, account string, kubeconfig []byte) (bool, error) {
-	token := readToken(kubeconfig, m.Cluster)
-	if m.opts.Rotate || token == "" || !freshEnough(token, m.opts.Now()) {
+// accepts reports whether a kubeconfig still lets account in here, and the agent would not
+// renew its token yet.
+func (m *member) accepts(ctx context.Context, account string, data []byte) (bool, error) {
+	token := readToken(data, m.Cluster)
+	if claims, is := kubeconfig.ReadToken(token); m.opts.Rotate || !is || claims.Due(m.opts.Now()) {
 		return false, nil
 	}
 	user, err := Authenticate(ctx, m.client, token)
@@ -341,12 +342,6 @@ func readToken(data []byte, peer Cluster) string {
 		return ""
 	}
 	return config.BearerToken
-}
-
-// freshEnough reports whether more than half of the token's lifetime is left.
-func freshEnough(token string, now time.Time) bool {
-	claims, ok := kubeconfig.ReadToken(token)
-	return ok && 2*(claims.Expires-now.Unix()) > claims.Expires-claims.Issued
 }
 
 // CheckCredential reads the Secret by which its holder reads a peer, and asks the API server of

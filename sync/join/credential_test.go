@@ -4,8 +4,6 @@
 package join
 
 import (
-	"encoding/base64"
-	"fmt"
 	"testing"
 	"time"
 
@@ -42,36 +40,6 @@ func TestATokenIsReadBackOnlyForTheClusterItIsFor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := readToken([]byte(c.kubeconfig), c.peer); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
-			}
-		})
-	}
-}
-
-func TestATokenIsKeptWhileMoreThanHalfOfItIsLeft(t *testing.T) {
-	issued := time.Unix(1_000_000, 0)
-	token := func(payload string) string {
-		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(payload)) + ".sig"
-	}
-	day := token(fmt.Sprintf(`{"sub":"system:serviceaccount:comity-system:peer-a","iat":%d,"exp":%d}`, issued.Unix(), issued.Add(24*time.Hour).Unix()))
-	cases := []struct {
-		name  string
-		token string
-		age   time.Duration
-		want  bool
-	}{
-		{"just issued", day, 0, true},
-		{"a little less than half gone", day, 12*time.Hour - time.Second, true},
-		{"half gone", day, 12 * time.Hour, false},
-		{"expired", day, 25 * time.Hour, false},
-		{"no expiry", token(`{"iat":1}`), 0, false},
-		{"no JSON", token(`x`), 0, false},
-		{"no base64", "a.!.c", 0, false},
-		{"no token", "opaque", 0, false},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			if got := freshEnough(c.token, issued.Add(c.age)); got != c.want {
-				t.Errorf("got %t, want %t", got, c.want)
 			}
 		})
 	}

@@ -42,8 +42,8 @@ const (
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
-	sliceVerbs = append(slices.Clone(writeVerbs), "update")
-	leaseVerbs = []string{"get", "create", "patch"}
+	readRules  = exchangeRules(readVerbs, readVerbs, readVerbs)
+	writeRules = exchangeRules(writeVerbs, append(slices.Clone(writeVerbs), "update"), []string{"get", "create", "patch"})
 )
 
 const managedByLabel = "app.kubernetes.io/managed-by"
@@ -106,12 +106,12 @@ func exchanges(at Cluster, members []Cluster) ([]client.Object, error) {
 					from.ID, name)
 			}
 			namespaces = append(namespaces, namespace(name, about))
-			roles = append(roles, role(name, readerRole, exchangeRules(readVerbs, readVerbs, readVerbs)...))
+			roles = append(roles, role(name, readerRole, readRules...))
 			for _, reader := range readers {
 				account := accountOf(at, reader.ID)
 				roles = append(roles, roleBinding(name, account, readerRole, at.Namespace, account))
 			}
-			rules, writer := exchangeRules(writeVerbs, sliceVerbs, leaseVerbs), from.ServiceAccount
+			rules, writer := slices.Clip(writeRules), from.ServiceAccount
 			if at.isHub {
 				quotas = append(quotas, quota(name))
 				// A member may also see that its namespace in the hub is there, and no other: a list would show all members.

@@ -39,16 +39,6 @@ type Replacement struct {
 	Old, New     types.UID
 }
 
-// Replaced are the Peers that get the UID of another cluster; only with Options.Replace.
-func (p *Prepared) Replaced() (all []Replacement) {
-	for _, planned := range p.peers {
-		if planned.replaces() {
-			all = append(all, Replacement{planned.holder.ID, planned.peer.ID, planned.found.Spec.ClusterUID, planned.peer.uid})
-		}
-	}
-	return all
-}
-
 // reused is the error for an object that was made for another cluster of the same id.
 func reused(object, id, was, uid string) error {
 	return fmt.Errorf("%s is that of another cluster with the id %s (UID %s, not %s); give one of the two another id, or, to replace the other one, run kubectl comity join --replace",
@@ -76,10 +66,10 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 		return plan, err
 	}
 	found, err := m.peer(ctx, peer.ID)
+	plan.found = found
 	if err != nil {
 		return plan, err
 	}
-	plan.found = found
 	if found.DeletionTimestamp != nil {
 		return plan, fmt.Errorf("the Peer %s is being deleted; wait until it is gone, then join again", peer.ID)
 	}

@@ -34,6 +34,8 @@ type Prepared struct {
 	peers []plannedPeer
 	// Routes are all connections that the join makes, in a fixed order; with ReadOnly, without Candidates.
 	Routes []*Route
+	// Replaced are the Peers that get the UID of another cluster; only with Options.Replace.
+	Replaced []Replacement
 }
 
 // Route is a connection that the join makes.
@@ -244,6 +246,9 @@ func (p *Prepared) planPeers(ctx context.Context) error {
 				return err
 			}
 			p.peers = append(p.peers, planned)
+			if planned.replaces() {
+				p.Replaced = append(p.Replaced, Replacement{local.ID, peer.ID, planned.found.Spec.ClusterUID, peer.uid})
+			}
 			if secret := planned.wanted.Spec.KubeconfigSecret; toHub != nil { // where local reads each of its peers
 				toHub.secrets = append(toHub.secrets, secret)
 			} else {
@@ -282,7 +287,7 @@ func (p *Prepared) Objects() (all []*unstructured.Unstructured) {
 
 // Write makes the join. What exists already is left as it is, so that repeating it is
 // free and finishes what an earlier run began. A credential is kept while the
-// API server accepts it and more than half of its lifetime is left.
+// API server accepts it and the agent would not renew it.
 func (p *Prepared) Write(ctx context.Context) error {
 	if err := each(p.clusters, func(m *member) error {
 		for _, object := range m.exchange {
@@ -307,4 +312,3 @@ func (p *Prepared) Write(ctx context.Context) error {
 	}
 	return nil
 }
-

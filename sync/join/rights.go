@@ -130,7 +130,7 @@ func (m *member) missing(ctx context.Context, all Rights) (missing []string, err
 // granted are all that a Role in namespace grants. An access that has them needs neither
 // escalate nor bind.
 func (m *member) granted(namespace string) (all Rights) {
-	rules := exchangeRules(writeVerbs, sliceVerbs, leaseVerbs)
+	rules := writeRules
 	if namespace == m.Namespace {
 		rules = []rbacv1.PolicyRule{renewRule("")}
 	}

@@ -53,8 +53,6 @@ var (
 	// ErrNotInstalled: the cluster has no agent. Find returns what one that was there
 	// stated, if its Lease is left.
 	ErrNotInstalled = errors.New("no Comity agent is installed")
-	// ErrSeveral: the cluster has more than one agent.
-	ErrSeveral = errors.New("more than one Comity agent is installed")
 	// ErrNotRunning: Comity is installed, and no replica leads. Find returns what
 	// the last leader stated as well.
 	ErrNotRunning = errors.New("no replica of the agent leads")
@@ -121,8 +119,8 @@ func Find(ctx context.Context, target *command.Target) (Agent, error) {
 	}
 	if len(namespaces) > 1 {
 		slices.Sort(namespaces)
-		return Agent{}, target.Errorf("%w: one in each of the namespaces %s; uninstall all but one (helm list --all-namespaces)",
-			ErrSeveral, strings.Join(namespaces, ", "))
+		return Agent{}, target.Errorf("more than one Comity agent is installed: one in each of the namespaces %s; uninstall all but one (helm list --all-namespaces)",
+			strings.Join(namespaces, ", "))
 	}
 	return found, problem
 }
@@ -179,10 +177,7 @@ func Sites(ctx context.Context, env *command.Env, contexts []string) ([]*Site, e
 	if err != nil {
 		return nil, err
 	}
-	var sites []*Site
-	for _, name := range names {
-		sites = append(sites, &Site{Context: name})
-	}
+	sites := model.Map(names, func(name string) *Site { return &Site{Context: name} })
 	Read(ctx, env, sites)
 	var targets []*command.Target
 	for _, s := range sites {
@@ -207,11 +202,7 @@ func Read(ctx context.Context, env *command.Env, sites []*Site) {
 
 // Problems are the errors of sites, to be solved together.
 func Problems(sites []*Site) error {
-	var all []error
-	for _, s := range sites {
-		all = append(all, s.Err)
-	}
-	return errors.Join(all...)
+	return errors.Join(model.Map(sites, func(s *Site) error { return s.Err })...)
 }
 
 // Skew says which versions run if some differ from each other, or from plugin, by more than
@@ -273,15 +264,14 @@ func Probe(ctx context.Context, target *command.Target, from Agent, request prob
 		argv = container.Command[:1:1]
 	}
 	core, err := corev1client.NewForConfig(target.REST)
-	if err != nil {
-		return nil, target.Errorf("connect to Pod %s: %w", pod, err)
+	var executor remotecommand.Executor
+	if err == nil { // by WebSocket, which every supported Kubernetes serves
+		executor, err = remotecommand.NewWebSocketExecutor(target.REST, http.MethodGet, core.RESTClient().Get().
+			Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+			VersionedParams(&corev1.PodExecOptions{
+				Container: container.Name, Command: append(argv, "probe"), Stdin: true, Stdout: true, Stderr: true,
+			}, clientgoscheme.ParameterCodec).URL().String())
 	}
-	// By WebSocket, which every supported Kubernetes serves.
-	executor, err := remotecommand.NewWebSocketExecutor(target.REST, http.MethodGet, core.RESTClient().Get().
-		Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: container.Name, Command: append(argv, "probe"), Stdin: true, Stdout: true, Stderr: true,
-		}, clientgoscheme.ParameterCodec).URL().String())
 	if err != nil {
 		return nil, target.Errorf("connect to Pod %s: %w", pod, err)
 	}

@@ -247,11 +247,13 @@ func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
 	return waiting
 }
 
-// candidate is the export of a cluster that may decide an import once that is confirmed:
-// one that waits, or any that the import lists while it is frozen.
-func candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.UID, bool) {
-	if uid, waits := Waiting(imported)[from]; waits {
-		return uid, true
+// candidate is the export of a cluster that may decide an import once that is confirmed: one
+// that waits, or, if the import was named, any that it lists while it is frozen. An import is
+// frozen also while a cluster is not read for a moment, and then nothing is known to wait, so
+// that all of these are not confirmed together.
+func (s selection) candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.UID, bool) {
+	if uid, waits := Waiting(imported)[from]; waits || s.all {
+		return uid, waits
 	}
 	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
 	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeFrozen) {
@@ -281,7 +283,7 @@ decides it is not read.`,
 			imports, err := selected(ctx, target, s, id)
 			for _, imported := range imports {
 				p.lines = append(p.lines, client.ObjectKeyFromObject(imported).String())
-				uid, _ := candidate(imported, id)
+				uid, _ := s.candidate(imported, id)
 				if value := fmt.Sprintf("%s/%s", id, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
 					p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
 				}
@@ -295,26 +297,19 @@ decides it is not read.`,
 	return cmd
 }
 
-// selected is the ServiceImport that was named; or else all that an export of the cluster
-// waits for. An import is frozen also while a cluster is not read for a moment, and then
-// nothing is known to wait, so that all of these are not confirmed together.
+// selected are the ServiceImports that the export of a cluster may decide: the one that was
+// named, or all.
 func selected(ctx context.Context, target *command.Target, s selection, from model.ClusterID) (found []*mcsv1beta1.ServiceImport, err error) {
-	if !s.all {
-		var imported mcsv1beta1.ServiceImport
-		if err := target.Client.Get(ctx, s.key, &imported); err != nil {
-			return nil, fmt.Errorf("read ServiceImport %s: %w", s.key, err)
-		}
-		if _, is := candidate(&imported, from); !is {
-			return nil, fmt.Errorf("no export of cluster %s waits for ServiceImport %s; see its condition %s", from, s.key, condition.TypeTakeoverHeld)
-		}
-		return []*mcsv1beta1.ServiceImport{&imported}, nil
-	}
 	var imports mcsv1beta1.ServiceImportList
 	err = target.Client.List(ctx, &imports)
 	for i := range imports.Items {
-		if _, waits := Waiting(&imports.Items[i])[from]; waits {
-			found = append(found, &imports.Items[i])
+		imported := &imports.Items[i]
+		if _, is := s.candidate(imported, from); is && (s.all || client.ObjectKeyFromObject(imported) == s.key) {
+			found = append(found, imported)
 		}
+	}
+	if err == nil && !s.all && len(found) == 0 {
+		err = fmt.Errorf("no export of cluster %s waits for ServiceImport %s, or there is no such import; see its condition %s", from, s.key, condition.TypeTakeoverHeld)
 	}
 	return found, err
 }

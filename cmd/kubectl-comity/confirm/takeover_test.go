@@ -65,7 +65,7 @@ func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 			if !tc.thawed {
 				imported.Status.Conditions = []metav1.Condition{condition.Frozen(model.SourceNotRead, "b is not read")}
 			}
-			got, is := candidate(imported, "c")
+			got, is := selection{}.candidate(imported, "c")
 			if is != (tc.want != "") || is && got != tc.want {
 				t.Errorf("got %q, %t; want %q", got, is, tc.want)
 			}

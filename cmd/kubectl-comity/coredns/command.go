@@ -120,8 +120,7 @@ type plan struct {
 	Served   bool     `json:"served"`
 	Warnings []string `json:"warnings,omitempty"`
 
-	target *command.Target
-	found  found
+	found found
 	// before and after are the Corefile; the same if it stays.
 	before, after string
 	// role is true if the ClusterRole and its binding are to be made, or removed.
@@ -137,20 +136,20 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if reason := f.refusal(); reason != "" {
 		return nil, target.Errorf("nothing is changed: %s", reason)
 	}
-	p := &plan{Context: target.Context, DryRun: o.dryRun, target: target, found: f, before: f.config.Data[configKey]}
-	change, differs := corefile.Disable, hasRole
+	p := &plan{Context: target.Context, DryRun: o.dryRun, found: f, before: f.config.Data[configKey]}
+	change, differs := corefile.Disable, f.hasRole
 	if o.enable {
 		if err := f.checkVersion(o.version); err != nil {
 			return nil, target.Errorf("nothing is changed: %w", err)
 		}
-		change, differs = corefile.Enable, lacksRight
+		change, differs = corefile.Enable, f.lacksRight
 		p.Warnings = f.warnings()
 	}
 	if p.after, err = change(p.before); err != nil {
 		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
 	}
 	p.Diff = unified("ConfigMap kube-system/coredns, key Corefile", p.before, p.after)
-	if p.role, err = differs(ctx, target, f.account()); p.role {
+	if p.role, err = differs(ctx); p.role {
 		before, after := "", ""
 		for _, object := range roles(f.account()) {
 			text, _ := yaml.Marshal(object) // strings
@@ -186,8 +185,7 @@ func (f found) nodeLocalProblem() (why, fix string) {
 	}
 	if block := corefile.NodeLocal(f.nodeLocal); block != "" {
 		return "NodeLocal DNSCache runs and sends queries for " + corefile.Zone + " elsewhere",
-			"add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context " +
-				f.context + " -n kube-system rollout restart daemonset/node-local-dns):\n" + indented(block)
+			"add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (" + f.restart("daemonset/node-local-dns") + "):\n" + indented(block)
 	}
 	if !strings.Contains(f.nodeLocal, corefile.Zone) {
 		return "NodeLocal DNSCache runs without a server block for the cluster's own domain", "make sure that it forwards " + corefile.Zone + " to CoreDNS"
@@ -208,21 +206,21 @@ func unified(name, before, after string) string {
 func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error {
 	if p.role && o.enable {
 		for _, object := range roles(p.found.account()) {
-			if err := p.target.Client.Apply(ctx, object, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
-				return p.target.Errorf("apply ClusterRole and ClusterRoleBinding %s: %w", roleName, err)
+			if err := p.found.Client.Apply(ctx, object, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+				return p.found.Errorf("apply ClusterRole and ClusterRoleBinding %s: %w", roleName, err)
 			}
 		}
 	}
 	if p.before != p.after {
 		// The resourceVersion makes the API server refuse a file that changed since the diff was shown.
 		p.found.config.Data[configKey] = p.after
-		if err := p.target.Client.Update(ctx, p.found.config, client.FieldOwner(fieldOwner)); err != nil {
-			return p.target.Errorf("update ConfigMap kube-system/coredns: %w", err)
+		if err := p.found.Client.Update(ctx, p.found.config, client.FieldOwner(fieldOwner)); err != nil {
+			return p.found.Errorf("update ConfigMap kube-system/coredns: %w", err)
 		}
 		// A replica that reloads the file by itself takes up to two minutes for that, and does not say when it has done so.
 		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().UTC().Format(time.RFC3339))
-		if err := p.target.Client.Patch(ctx, p.found.deployment, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner)); err != nil {
-			return p.target.Errorf("restart CoreDNS: %w", err)
+		if err := p.found.Client.Patch(ctx, p.found.deployment, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner)); err != nil {
+			return p.found.Errorf("restart CoreDNS: %w", err)
 		}
 		o.say(env, p, "waiting until CoreDNS has restarted")
 	}
@@ -233,8 +231,8 @@ func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error 
 	o.say(env, p, "every replica of CoreDNS has the change")
 	if p.role && !o.enable {
 		for _, object := range stored() {
-			if err := client.IgnoreNotFound(p.target.Client.Delete(ctx, object)); err != nil {
-				return p.target.Errorf("delete %T %s: %w", object, roleName, err)
+			if err := client.IgnoreNotFound(p.found.Client.Delete(ctx, object)); err != nil {
+				return p.found.Errorf("delete %T %s: %w", object, roleName, err)
 			}
 		}
 	}
@@ -254,7 +252,7 @@ func (o options) await(ctx context.Context, p *plan) error {
 	defer cancel()
 	err := command.Await(ctx, func(ctx context.Context) error {
 		var deployment appsv1.Deployment
-		if err := p.target.Client.Get(ctx, client.ObjectKeyFromObject(p.found.deployment), &deployment); err != nil {
+		if err := p.found.Client.Get(ctx, client.ObjectKeyFromObject(p.found.deployment), &deployment); err != nil {
 			return err
 		}
 		want, s := ptr.Deref(deployment.Spec.Replicas, 1), deployment.Status
@@ -265,7 +263,7 @@ func (o options) await(ctx context.Context, p *plan) error {
 		return nil
 	})
 	if err != nil {
-		return p.target.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/coredns; repeat the command, or revert it",
+		return p.found.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/coredns; repeat the command, or revert it",
 			o.timeout, err, p.Context)
 	}
 	return nil

@@ -32,8 +32,7 @@ const namespace = metav1.NamespaceSystem
 
 // found is what a cluster has of CoreDNS. Absent objects are nil.
 type found struct {
-	// context is the one that leads to the cluster.
-	context    string
+	*command.Target
 	config     *corev1.ConfigMap
 	deployment *appsv1.Deployment
 	// custom is ConfigMap coredns-custom, which a provider's Corefile includes, and stubs is
@@ -66,7 +65,7 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 		}
 		return nil
 	}
-	f := found{context: target.Context, config: configMap("coredns"), custom: configMap("coredns-custom"), stubs: configMap("kube-dns")}
+	f := found{Target: target, config: configMap("coredns"), custom: configMap("coredns-custom"), stubs: configMap("kube-dns")}
 	if d := (&appsv1.Deployment{}); exists("coredns", d) {
 		f.deployment = d
 	}
@@ -91,17 +90,17 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 
 // lacksRight asks the API server whether CoreDNS's account may not list and watch
 // ServiceImports, whoever grants it.
-func lacksRight(ctx context.Context, target *command.Target, account string) (bool, error) {
+func (f found) lacksRight(ctx context.Context) (bool, error) {
 	var needed join.Rights
 	needed.Need("", mcsv1alpha1.GroupName, "serviceimports", "list watch")
-	missing, err := target.Missing(ctx, namespace, account, needed)
+	missing, err := f.Missing(ctx, namespace, f.account(), needed)
 	return len(missing) > 0, err
 }
 
 // hasRole is true if this command made the ClusterRole or the binding.
-func hasRole(ctx context.Context, target *command.Target, _ string) (bool, error) {
+func (f found) hasRole(ctx context.Context) (bool, error) {
 	for _, object := range stored() {
-		if err := target.Get(ctx, "", roleName, object); err == nil || !apierrors.IsNotFound(err) {
+		if err := f.Get(ctx, "", roleName, object); err == nil || !apierrors.IsNotFound(err) {
 			return err == nil, err
 		}
 	}
@@ -136,8 +135,8 @@ func (f found) refusal() (why string) {
 	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
 		why = "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
 	case f.custom != nil || customImport.MatchString(f.config.Data[configKey]):
-		why = f.provider() + " owns the Corefile; add the key clusterset.server to ConfigMap kube-system/coredns-custom, restart CoreDNS (kubectl --context " +
-			f.context + " -n kube-system rollout restart deployment/coredns), and let it serve the zone with"
+		why = f.provider() + " owns the Corefile; add the key clusterset.server to ConfigMap kube-system/coredns-custom, restart CoreDNS (" +
+			f.restart("deployment/coredns") + "), and let it serve the zone with"
 	case model.AppliedBy(f.config, "eks", ""):
 		why = "Amazon EKS owns the Corefile; give the add-on coredns (aws eks update-addon --configuration-values) a \"corefile\" with"
 	case f.config.Labels["addon.kops.k8s.io/name"] != "":
@@ -154,6 +153,11 @@ func (f found) refusal() (why string) {
 func (f found) provider() string {
 	scheme, _, _ := strings.Cut(f.providerID, "://")
 	return cmp.Or(map[string]string{"azure": "Azure Kubernetes Service", "k3s": "k3s"}[scheme], "the provider of the cluster")
+}
+
+// restart is the command that restarts a workload of kube-system.
+func (f found) restart(workload string) string {
+	return "kubectl --context " + f.Context + " -n kube-system rollout restart " + workload
 }
 
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
@@ -191,7 +195,7 @@ func (f found) outdated(given string) (why, fix string) {
 	}
 	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
 		return fmt.Sprintf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer", parsed, c.Image, corefile.Zone, minimum),
-			fmt.Sprintf("kubectl --context %s -n kube-system set image deployment/coredns %s=%s", f.context, c.Name, newer)
+			fmt.Sprintf("kubectl --context %s -n kube-system set image deployment/coredns %s=%s", f.Context, c.Name, newer)
 	}
 	return "", ""
 }
@@ -225,7 +229,7 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 		all = append(all, zone)
 	}
 	if installed && f.deployment != nil {
-		lacks, err := lacksRight(ctx, target, f.account())
+		lacks, err := f.lacksRight(ctx)
 		if err != nil {
 			return all, err
 		}
@@ -258,9 +262,9 @@ func (f found) zone() (served bool, problem finding.Finding) {
 	text := f.config.Data[configKey]
 	changed, err := corefile.Enable(text)
 	if err != nil {
-		problem.Message, problem.Fix = "key Corefile: "+err.Error(), "kubectl --context "+f.context+" -n kube-system edit configmap coredns"
+		problem.Message, problem.Fix = "key Corefile: "+err.Error(), "kubectl --context "+f.Context+" -n kube-system edit configmap coredns"
 		return false, problem
 	}
-	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", "kubectl comity coredns enable "+f.context
+	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", "kubectl comity coredns enable "+f.Context
 	return changed == text, problem
 }

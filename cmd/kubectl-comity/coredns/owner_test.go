@@ -10,12 +10,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 )
 
 func corednsOf(image, corefile string) found {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "coredns"}}
 	d.Spec.Template.Spec = corev1.PodSpec{ServiceAccountName: "coredns", Containers: []corev1.Container{{Name: "coredns", Image: image}}}
-	return found{context: "prod", config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsServed: true}
+	return found{Target: &command.Target{Context: "prod"}, config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsServed: true}
 }
 
 func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {

@@ -92,9 +92,10 @@ func (d *drain) command(name, short, long, example string) *cobra.Command {
 			if err == nil {
 				err = d.write(ctx, target, id)
 			}
-			if err != nil && n > 0 {
-				return command.Incomplete(err)
-			} else if err != nil {
+			if n > 0 {
+				err = command.Incomplete(err)
+			}
+			if err != nil {
 				return err
 			}
 		}

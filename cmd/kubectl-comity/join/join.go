@@ -132,7 +132,7 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 			return err
 		}
 	}
-	if err := report.replacements(ctx, prepared.Replaced(), sites); err != nil {
+	if err := report.replacements(ctx, prepared.Replaced, sites); err != nil {
 		return err
 	}
 	if err := prepared.Write(ctx); err != nil {

@@ -287,23 +287,24 @@ func (l *leaving) finish(peers []join.Cluster) error {
 			left = append(left, fmt.Sprintf("Peer %s of cluster %s stays with spec.removed: %s; when the agent of cluster %s runs, repeat the command", step.Name, step.Cluster, step.Note, step.Cluster))
 		}
 	}
+	pending := len(left) > 0
 	again := "kubectl comity leave"
 	if l.hub != "" {
 		again += " --hub " + l.hub
 	}
+	has := func(where, what, when, contexts string) {
+		left = append(left, fmt.Sprintf("%s still has the %s of cluster %s; %s: %s --id %s %s", where, what, l.leaver.ID, when, again, l.leaver.ID, contexts))
+	}
 	for _, s := range l.lost {
 		if s.Context == l.hub {
-			left = append(left, fmt.Sprintf("the hub (context %q) did not answer and still has the account and namespaces of cluster %s; run again: %s --id %s %s",
-				s.Context, l.leaver.ID, again, l.leaver.ID, cmp.Or(contextsOf(l.remaining), "REMAINING...")))
-			continue
+			has(fmt.Sprintf("the hub (context %q) did not answer and", s.Context), "account and namespaces", "run again", cmp.Or(contextsOf(l.remaining), "REMAINING..."))
+		} else {
+			has(fmt.Sprintf("the cluster of context %q did not answer and", s.Context), "credential and account", "when it answers, run", s.Context)
 		}
-		left = append(left, fmt.Sprintf("the cluster of context %q did not answer and still has the credential and account of cluster %s; when it answers, run: %s --id %s %s",
-			s.Context, l.leaver.ID, again, l.leaver.ID, s.Context))
 	}
 	for _, peer := range peers {
 		if peer.RESTConfig == nil && len(l.lost) == 0 {
-			left = append(left, fmt.Sprintf("cluster %s still has the credential and account of cluster %s; run: %s --id %s CONTEXT",
-				peer.ID, l.leaver.ID, again, l.leaver.ID))
+			has("cluster "+string(peer.ID), "credential and account", "run", "CONTEXT")
 		}
 	}
 	result := leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left}
@@ -320,7 +321,7 @@ func (l *leaving) finish(peers []join.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(l.report.steps, func(s join.Step) bool { return s.Verb == join.Pending }) {
+	if pending {
 		return command.Incomplete(fmt.Errorf("not all agents have removed what they imported; see above how to finish"))
 	}
 	if len(l.lost) > 0 {

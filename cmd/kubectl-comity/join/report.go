@@ -72,11 +72,7 @@ func (r *report) summary(how join.Options, sites []*agent.Site) {
 
 // contextsOf are the contexts of sites as arguments.
 func contextsOf(sites []*agent.Site) string {
-	var names []string
-	for _, s := range sites {
-		names = append(names, s.Context)
-	}
-	return strings.Join(names, " ")
+	return strings.Join(model.Map(sites, func(s *agent.Site) string { return s.Context }), " ")
 }
 
 // replacements shows which clusters are replaced, and what is imported from those before.
@@ -94,12 +90,7 @@ func (r *report) replacements(ctx context.Context, all []join.Replacement, sites
 	return nil
 }
 
-func clustersOf(sites []*agent.Site) (clusters []join.Cluster) {
-	for _, s := range sites {
-		clusters = append(clusters, s.Cluster())
-	}
-	return clusters
-}
+func clustersOf(sites []*agent.Site) []join.Cluster { return model.Map(sites, (*agent.Site).Cluster) }
 
 // openHub is the cluster of --hub; nil if none is given. It lacks the RESTConfig if it does not answer.
 func openHub(ctx context.Context, env *command.Env, name string) (*join.Cluster, error) {
@@ -115,24 +106,19 @@ func openHub(ctx context.Context, env *command.Env, name string) (*join.Cluster,
 
 // checkModes refuses agents that do not publish where --hub says.
 func checkModes(sites []*agent.Site, hub bool) error {
+	where, instead := "a hub", "name its context with"
+	if hub {
+		where, instead = "its own API server", "leave out"
+	}
 	for _, s := range sites {
-		switch {
-		case hub && s.Agent.Mode != model.ExchangeHub:
-			return fmt.Errorf("cluster %s (context %q) publishes in its own API server; leave out --hub, or install Comity there with exchange.hub=true",
-				s.Agent.ID, s.Context)
-		case !hub && s.Agent.Mode == model.ExchangeHub:
-			return fmt.Errorf("cluster %s (context %q) publishes in a hub; name its context with --hub, or install Comity there with exchange.hub=false",
-				s.Agent.ID, s.Context)
+		if hub != (s.Agent.Mode == model.ExchangeHub) {
+			return fmt.Errorf("cluster %s (context %q) publishes in %s; %s --hub, or install Comity there with exchange.hub=%t", s.Agent.ID, s.Context, where, instead, hub)
 		}
 	}
 	return nil
 }
 
 // idsOf are the ids of clusters, in order.
-func idsOf(clusters []join.Cluster) (ids []model.ClusterID) {
-	for _, c := range clusters {
-		ids = append(ids, c.ID)
-	}
-	slices.Sort(ids)
-	return ids
+func idsOf(clusters []join.Cluster) []model.ClusterID {
+	return slices.Sorted(slices.Values(model.Map(clusters, func(c join.Cluster) model.ClusterID { return c.ID })))
 }
