@@ -52,10 +52,6 @@ type namespaceCache struct {
 	synced    atomic.Bool
 }
 
-func newNamespaceCaches(newCache func(namespace string) (cache.Cache, error)) *namespaceCaches {
-	return &namespaceCaches{make: newCache, ready: make(chan struct{}), all: map[string]*namespaceCache{}}
-}
-
 // add starts to watch a namespace unless it is watched; synced is called once
 // all of it was read. A namespace of the same name with another UID is read again.
 func (s *namespaceCaches) add(ctx context.Context, namespace string, uid types.UID, synced func()) error {

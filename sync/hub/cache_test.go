@@ -85,12 +85,12 @@ func fixture(t *testing.T, names ...string) (*namespaceCaches, func(n int) *fake
 		t.Fatal(err)
 	}
 	var made []*fakeCache
-	s := newNamespaceCaches(func(string) (cache.Cache, error) {
+	s := &namespaceCaches{all: map[string]*namespaceCache{}, make: func(string) (cache.Cache, error) {
 		f := &fakeCache{name: names[len(made)], release: make(chan struct{}), ended: make(chan struct{})}
 		f.Scheme = scheme
 		made = append(made, f)
 		return f, nil
-	})
+	}}
 	return s, func(n int) *fakeCache { return made[n] }
 }
 

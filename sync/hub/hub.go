@@ -81,14 +81,19 @@ type Options struct {
 
 // Hub is the exchange in the hub. Use New, then SetupWithManager.
 type Hub struct {
-	opts    Options
-	link    *link
-	caches  *namespaceCaches
-	client  client.Client // reads from caches
-	local   client.Client // of this member's own cluster
-	changed notify.Notifier
-	wake    notify.Wake
-	now     func() time.Time
+	// Client reads the records and EndpointSlices in this member's exchange namespaces
+	// from a cache, and Leases from the hub; it writes to the hub.
+	Client client.Client
+	// Changed notifies that Problem may return something else, or that an exchange
+	// namespace was created again.
+	Changed notify.Notifier
+
+	opts   Options
+	link   *link
+	caches *namespaceCaches
+	local  client.Client // of this member's own cluster
+	wake   notify.Wake
+	now    func() time.Time
 
 	mu    sync.Mutex
 	known map[string]namespaceState // of the namespaces in the hub, as they were read last
@@ -101,16 +106,16 @@ func New(opts Options) (*Hub, error) {
 	httpClient := &http.Client{Transport: transport.Wrappers(opts.Wrap)(link)}
 	h := &Hub{
 		opts: opts, link: link, wake: notify.NewWake(), now: time.Now, known: map[string]namespaceState{},
-		caches: newNamespaceCaches(func(namespace string) (cache.Cache, error) {
+		caches: &namespaceCaches{ready: make(chan struct{}), all: map[string]*namespaceCache{}, make: func(namespace string) (cache.Cache, error) {
 			return cache.New(link.restConfig(), cache.Options{
 				HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper, DefaultTransform: compactslice.Shrink,
 				NewInformer:       listwatch.NewInformer(opts.Log),
 				DefaultNamespaces: map[string]cache.Config{namespace: {}},
 			})
-		}),
+		}},
 	}
 	var err error
-	h.client, err = client.New(link.restConfig(), client.Options{
+	h.Client, err = client.New(link.restConfig(), client.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper,
 		// There is one Lease, and no one needs its changes; and of Namespaces it must be known that the hub answered.
 		Cache: &client.CacheOptions{Reader: h.caches, DisableFor: []client.Object{&coordinationv1.Lease{}, &corev1.Namespace{}}},
@@ -155,10 +160,6 @@ func (h *Hub) checkWithoutMember(one *namespaceCache) error {
 	return err
 }
 
-// Client reads the records and EndpointSlices in this member's exchange namespaces
-// from a cache, and Leases from the hub; it writes to the hub.
-func (h *Hub) Client() client.Client { return h.client }
-
 // Indexer indexes fields of what Client reads from its cache.
 func (h *Hub) Indexer() client.FieldIndexer { return h.caches }
 
@@ -172,10 +173,6 @@ func (h *Hub) Watch(kind client.Object, keys handler.EventHandler, predicates ..
 	}
 	return &watch{notify.After(h.caches.ready), h.caches, kind, keys, predicates, only}
 }
-
-// Changed notifies that Problem may return something else, or that an exchange
-// namespace was created again.
-func (h *Hub) Changed() *notify.Notifier { return &h.changed }
 
 // Problem says why nothing can be published in a namespace now; empty if it can.
 // While the hub does not answer, the last answer stays valid.
@@ -278,14 +275,14 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 		switch now := h.readNamespace(ctx, name); {
 		case now.usable():
 			synced := func() {
-				h.changed.All()
+				h.Changed.All()
 				h.wake.Up()
 			}
 			if err := h.caches.add(ctx, name, now.uid, synced); err != nil {
 				h.opts.Log.Error(err, "namespace of the exchange")
 			}
 		case now.known && h.caches.remove(name):
-			h.changed.All()
+			h.Changed.All()
 		}
 	}
 	for name := range h.caches.watched() {
@@ -378,7 +375,7 @@ func (h *Hub) readNamespace(ctx context.Context, name string) namespaceState {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var found corev1.Namespace
-	err := h.client.Get(ctx, client.ObjectKey{Name: name}, &found)
+	err := h.Client.Get(ctx, client.ObjectKey{Name: name}, &found)
 	switch {
 	case err == nil:
 		state.known, state.uid, state.problem = true, found.UID, exchange.NamespaceProblem(h.opts.Self, name, &found)

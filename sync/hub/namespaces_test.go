@@ -69,10 +69,10 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			now := time.Unix(1000, 0)
 			n := &Hub{opts: Options{Self: "a", CheckInterval: time.Second}, now: func() time.Time { return now }, known: map[string]namespaceState{}}
-			n.client = &c.first
+			n.Client = &c.first
 			n.readNamespace(t.Context(), "comity-a")
 			now = now.Add(presentFor * time.Second)
-			n.client = &c.then
+			n.Client = &c.then
 			got := n.readNamespace(t.Context(), "comity-a")
 			if got.usable() != c.usable || got.uid != c.uid {
 				t.Errorf("got %+v, want usable %t and UID %q", got, c.usable, c.uid)
@@ -87,7 +87,7 @@ func TestOnlyADefiniteAnswerChangesWhatIsKnown(t *testing.T) {
 func TestTheHubIsAskedSeldom(t *testing.T) {
 	now := time.Unix(1000, 0)
 	hub := &answers{found: exchangeNamespace("1", "a")}
-	n := &Hub{opts: Options{Self: "a", CheckInterval: time.Second}, client: hub, now: func() time.Time { return now }, known: map[string]namespaceState{}}
+	n := &Hub{opts: Options{Self: "a", CheckInterval: time.Second}, Client: hub, now: func() time.Time { return now }, known: map[string]namespaceState{}}
 	for range 100 {
 		n.readNamespace(t.Context(), "comity-a")
 	}

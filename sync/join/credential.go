@@ -277,10 +277,8 @@ func (m *member) issue(ctx context.Context, account string, again bool) (kubecon
 	if err := m.client.SubResource("token").Create(ctx, wanted, request); err != nil {
 		return nil, "", fmt.Errorf("ask cluster %s for a token of ServiceAccount %s/%s: %w", m.ID, m.Namespace, account, err)
 	}
-	if kubeconfig, err = writeKubeconfig(account, m.Cluster, request.Status.Token); err != nil {
-		return nil, "", fmt.Errorf("write the kubeconfig for %s: %w", m.ID, err)
-	}
-	return kubeconfig, "new credential, valid until " + request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339), nil
+	kubeconfig, err = writeKubeconfig(account, m.Cluster, request.Status.Token)
+	return kubeconfig, "new credential, valid until " + request.Status.ExpirationTimestamp.UTC().Format(time.RFC3339), err
 }
 
 // record notes on account, here, the lifetime and the audiences of the token in a

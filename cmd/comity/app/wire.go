@@ -252,7 +252,7 @@ func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, e
 		return nil, published, err
 	}
 	exchange := &controllers.Exchange{
-		Client: shared.Client(), Live: shared.Client(), Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: shared.Changed(),
+		Client: shared.Client, Live: shared.Client, Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: &shared.Changed,
 	}
-	return exchange, controllers.Published{Records: shared.Client(), Read: shared.Read}, shared.SetupWithManager(w.Manager)
+	return exchange, controllers.Published{Records: shared.Client, Read: shared.Read}, shared.SetupWithManager(w.Manager)
 }

@@ -152,8 +152,8 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	default:
 		l.leaver = join.Cluster{ID: model.ClusterID(l.id), Set: live[0].Agent.Set}
 	}
-	if at := slices.IndexFunc(l.remaining, func(s *agent.Site) bool { return s.Agent.ID == l.leaver.ID }); at >= 0 {
-		return fmt.Errorf("context %q leads to cluster %s itself; expected contexts of clusters that remain", l.remaining[at].Context, l.leaver.ID)
+	if s, is := model.Find(l.remaining, func(s *agent.Site) bool { return s.Agent.ID == l.leaver.ID }); is {
+		return fmt.Errorf("context %q leads to cluster %s itself; expected contexts of clusters that remain", s.Context, l.leaver.ID)
 	}
 	if l.atHub, err = openHub(ctx, l.env, l.hub); err != nil {
 		others := model.Without(l.lost, func(s *agent.Site) bool { return s.Context == l.hub })
