@@ -292,24 +292,19 @@ func Overlap(a, b model.ClusterID, ofA, ofB Ranges) string {
 // acceptedFrom decides which addresses of peer are accepted, and says so if that is new.
 // stored is what the Peer says now.
 func acceptedFrom(peer *member, stored []string) (accepted []string, note string, err error) {
+	accepted, source := formatCIDRs(peer.ranges.Pods), peer.ranges.Source
 	switch {
 	case peer.AcceptedCIDRs != nil:
-		accepted, note = formatCIDRs(peer.AcceptedCIDRs), "the ranges given"
+		accepted, source = formatCIDRs(peer.AcceptedCIDRs), "the ranges given"
 	case peer.PodCIDRs == nil && len(stored) > 0:
 		return stored, uncovered(stored, peer), nil
-	default:
-		accepted, note = formatCIDRs(peer.ranges.Pods), peer.ranges.Source
-		if len(accepted) == 0 {
-			return nil, "", fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
-		}
-	}
-	switch {
-	case slices.Equal(accepted, stored):
-		return accepted, "", nil
 	case len(accepted) == 0:
-		return nil, fmt.Sprintf("accepts no address from %s", peer.ID), nil
+		err = fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
 	}
-	return accepted, fmt.Sprintf("accepts %s from %s, %s", strings.Join(accepted, ","), peer.ID, note), nil
+	if !slices.Equal(accepted, stored) {
+		note = fmt.Sprintf("accepts %s from %s, %s", cmp.Or(strings.Join(accepted, ","), "no address"), peer.ID, source)
+	}
+	return accepted, note, err
 }
 
 // uncovered names the pod ranges of peer that lie outside of what was accepted.

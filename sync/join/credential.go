@@ -193,7 +193,7 @@ func (r *Route) trust(ctx context.Context) error {
 			return err
 		}
 		// The agent renews the token of each Secret by itself, so they need not be the same.
-		kubeconfig, wanted := existing.Data[KubeconfigKey], secret(holder.Namespace, name)
+		kubeconfig, wanted := existing.Data[KubeconfigKey], secret(holder.Namespace, name) // whose labels it has, by preflightSecret
 		keep, err := issuer.accepts(ctx, account, kubeconfig)
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func (r *Route) trust(ctx context.Context) error {
 		}
 		// The agent renews the token and then owns that field; applying the same
 		// value again would still write the new ownership.
-		if keep && contains(existing.Labels, wanted.Labels) {
+		if keep {
 			holder.report(wanted, Unchanged, "")
 			continue
 		}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -184,7 +183,7 @@ func namespace(name string, own map[string]string) *corev1.Namespace {
 
 // serviceAccount is no Pod's, so nothing ever mounts its token.
 func serviceAccount(namespace, name string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: meta(namespace, name, nil), AutomountServiceAccountToken: ptr.To(false)}
+	return &corev1.ServiceAccount{ObjectMeta: meta(namespace, name, nil), AutomountServiceAccountToken: new(false)}
 }
 
 func role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {

@@ -217,26 +217,10 @@ func (r reach) run(ctx context.Context) error {
 			return s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
 		}
 		var request probe.Request
-		// checks decide from the results of the request, each from those that it asked for.
-		var checks []func([]probe.Result) string
-		for _, route := range r.routes {
-			if route.Holder != s.Agent.ID {
-				continue
-			}
-			first := len(request.Targets)
-			for _, c := range route.Candidates {
+		ways := r.ways(s)
+		for _, w := range ways {
+			for _, c := range w.Candidates {
 				request.Targets = append(request.Targets, probe.Target{Target: c.Server, CA: c.CAData})
-			}
-			checks = append(checks, func(all []probe.Result) string { return r.chooseServer(route, all[first:]) })
-		}
-		for _, other := range r.sites {
-			if other == s {
-				continue
-			}
-			for _, url := range healthURLs(other.Agent, s.Agent) {
-				at := len(request.Targets)
-				request.Targets = append(request.Targets, probe.Target{Target: url})
-				checks = append(checks, func(all []probe.Result) string { return r.checkPod(s, other, all[at]) })
 			}
 		}
 		r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, pod.Namespace, pod.Name)
@@ -244,10 +228,11 @@ func (r reach) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, check := range checks {
-			if problem := check(results); problem != "" {
+		for _, w := range ways {
+			if problem := r.choose(w, results[:len(w.Candidates)]); problem != "" {
 				problems = append(problems, problem)
 			}
+			results = results[len(w.Candidates):]
 		}
 	}
 	if len(problems) > 0 {
@@ -256,34 +241,47 @@ func (r reach) run(ctx context.Context) error {
 	return nil
 }
 
-// chooseServer takes for a route the first address that answered.
-func (r reach) chooseServer(route *join.Route, results []probe.Result) (problem string) {
-	peer := "cluster " + string(route.Peer)
-	if route.Peer == join.HubID {
-		peer = "the hub"
+// way is what one of the candidates of a route has to lead to.
+type way struct {
+	*join.Route
+	to, advice string
+}
+
+// ways are what the agent of a site needs: the API servers that it connects to, and Pods of
+// the other clusters, in each family.
+func (r reach) ways(s *agent.Site) (all []way) {
+	for _, route := range r.routes {
+		if route.Holder == s.Agent.ID {
+			to := "the API server of cluster " + string(route.Peer)
+			if route.Peer == join.HubID {
+				to = "the API server of the hub"
+			}
+			all = append(all, way{route, to, fmt.Sprintf("pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, with --ca %s=FILE if needed",
+				route.Holder, route.Peer, route.Peer)})
+		}
 	}
+	for _, other := range model.Without(r.sites, func(other *agent.Site) bool { return other == s }) {
+		for _, url := range healthURLs(other.Agent, s.Agent) {
+			address := join.Address{Server: url, Source: fmt.Sprintf("the agent's Pod %s/%s", other.Agent.Namespace, other.Agent.Pod.Name)}
+			all = append(all, way{&join.Route{Holder: s.Agent.ID, Candidates: []join.Address{address}}, "Pods of cluster " + string(other.Agent.ID),
+				"route the Pod ranges between the clusters, and allow them in firewalls and network policies"})
+		}
+	}
+	return all
+}
+
+// choose takes for a way the first address that answered.
+func (r reach) choose(w way, results []probe.Result) (problem string) {
 	var tried []string
-	for i, c := range route.Candidates {
+	for i, c := range w.Candidates {
 		if results[i].Error == "" {
-			route.Address = c
-			r.env.Printf("  the API server of %s at %s (%s)\n", peer, c.Server, c.Source)
+			w.Address = c
+			r.env.Printf("  %s at %s (%s)\n", w.to, c.Server, c.Source)
 			return ""
 		}
 		tried = append(tried, fmt.Sprintf("%s (%s): %s", c.Server, c.Source, results[i].Error))
 	}
-	return fmt.Sprintf("cluster %s does not reach the API server of %s; tried %s; pass an address that Pods of cluster %s reach as --server %s=https://HOST:PORT, with --ca %s=FILE if needed",
-		route.Holder, peer, strings.Join(tried, ", "), route.Holder, route.Peer, route.Peer)
-}
-
-// checkPod demands that an address of another agent's Pod answers.
-func (r reach) checkPod(s, other *agent.Site, result probe.Result) (problem string) {
-	if result.Error == "" {
-		r.env.Printf("  Pods of cluster %s, such as %s\n", other.Agent.ID, result.Target)
-		return ""
-	}
-	return fmt.Sprintf("cluster %s does not reach Pods of cluster %s; tried the agent's Pod %s/%s at %s: %s; route the Pod ranges between the clusters, "+
-		"and allow them in firewalls and network policies",
-		s.Agent.ID, other.Agent.ID, other.Agent.Namespace, other.Agent.Pod.Name, result.Target, result.Error)
+	return fmt.Sprintf("cluster %s does not reach %s; tried %s; %s", w.Holder, w.to, strings.Join(tried, ", "), w.advice)
 }
 
 // healthURLs answer 200 while the process of agent a lives: at the addresses of its Pod, in

@@ -26,7 +26,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -136,17 +135,11 @@ func Check(ctx context.Context, target *command.Target, exports []mcsv1beta1.Ser
 			continue
 		}
 		from, _ := importers(export, &namespace, peers, nil) // status shows a scope that cannot be read
-		names, why, err := closed(ctx, target, service, policies, from)
+		found, err := closed(ctx, target, service, policies, from)
 		if err != nil {
 			return all, err
 		}
-		if names != "" {
-			all = append(all, finding.Finding{
-				Object: "NetworkPolicy " + names, Reason: "NotAdmitted",
-				Message: fmt.Sprintf("Pods of exported Service %s/%s, %s; podSelector and namespaceSelector match no Pod of another cluster", export.Namespace, export.Name, why),
-				Fix:     fmt.Sprintf("kubectl comity networkpolicy %s/%s %s | kubectl --context %s apply -f -", export.Namespace, export.Name, target.Context, target.Context),
-			})
-		}
+		all = append(all, found...)
 	}
 	return all, nil
 }
@@ -182,11 +175,12 @@ func read(ctx context.Context, target *command.Target, namespace string) (s stat
 	return s, nil
 }
 
-// closed names the policies that keep a cluster away from a Pod of the Service; empty if none do.
-func closed(ctx context.Context, target *command.Target, service corev1.Service, policies []networkingv1.NetworkPolicy, from []importer) (names, why string, err error) {
+// closed finds a Pod of the Service from which policies keep a cluster away; nothing if there is none.
+func closed(ctx context.Context, target *command.Target, service corev1.Service, policies []networkingv1.NetworkPolicy, from []importer) ([]finding.Finding, error) {
 	var pods corev1.PodList
-	if err := target.Client.List(ctx, &pods, client.InNamespace(service.Namespace), client.MatchingLabels(service.Spec.Selector)); err != nil {
-		return "", "", fmt.Errorf("read the Pods of Service %s/%s: %w", service.Namespace, service.Name, err)
+	key := client.ObjectKeyFromObject(&service)
+	if err := target.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels(service.Spec.Selector)); err != nil {
+		return nil, fmt.Errorf("read the Pods of Service %s: %w", key, err)
 	}
 	for _, pod := range pods.Items {
 		chosen := selecting(policies, pod.Labels)
@@ -197,11 +191,16 @@ func closed(ctx context.Context, target *command.Target, service corev1.Service,
 			if len(i.pods) == 0 || admits(chosen, i.pods) {
 				continue
 			}
-			all := model.Map(chosen, func(p networkingv1.NetworkPolicy) string { return p.Namespace + "/" + p.Name })
-			return strings.Join(all, ", "), fmt.Sprintf("such as %s, admit no address of cluster %s (%s, %s)", pod.Name, i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source), nil
+			names := model.Map(chosen, func(p networkingv1.NetworkPolicy) string { return p.Namespace + "/" + p.Name })
+			return []finding.Finding{{
+				Object: "NetworkPolicy " + strings.Join(names, ", "), Reason: "NotAdmitted",
+				Message: fmt.Sprintf("Pods of exported Service %s, such as %s, admit no address of cluster %s (%s, %s); podSelector and namespaceSelector match no Pod of another cluster",
+					key, pod.Name, i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source),
+				Fix: fmt.Sprintf("kubectl comity networkpolicy %s %s | kubectl --context %s apply -f -", key, target.Context, target.Context),
+			}}, nil
 		}
 	}
-	return "", "", nil
+	return nil, nil
 }
 
 // importer is a cluster in the scope of an export, with the ranges of its Pods.
@@ -252,7 +251,7 @@ func build(service corev1.Service, from []importer) *networkingv1.NetworkPolicy 
 		}
 		same := func(p networkingv1.NetworkPolicyPort) bool { return *p.Protocol == protocol && *p.Port == target }
 		if !slices.ContainsFunc(rule.Ports, same) {
-			rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: ptr.To(protocol), Port: ptr.To(target)})
+			rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: new(protocol), Port: new(target)})
 		}
 	}
 	return &networkingv1.NetworkPolicy{

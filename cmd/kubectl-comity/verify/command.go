@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	apirand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -232,10 +231,11 @@ func (m *member) prepare(ctx context.Context) error {
 		err = cmp.Or(err, m.Target.Get(ctx, m.Agent.Namespace, pull.Name, &from))
 		objects = append(objects, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: from.Name}, Type: from.Type, Data: from.Data})
 	}
+	named := metav1.ObjectMeta{Namespace: m.namespace, Name: m.service}
 	service := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: m.service},
+		ObjectMeta: named,
 		Spec: corev1.ServiceSpec{
-			Selector: podLabels, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack), // both where the cluster has both
+			Selector: podLabels, IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack), // both where the cluster has both
 			Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(agent.ServePort)}},
 		},
 	}
@@ -252,7 +252,7 @@ func (m *member) prepare(ctx context.Context) error {
 		return err
 	}
 	m.pod, m.families = pod, service.Spec.IPFamilies
-	return m.create(ctx, &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: m.service}})
+	return m.create(ctx, &mcsv1beta1.ServiceExport{ObjectMeta: named})
 }
 
 func (m *member) create(ctx context.Context, object client.Object) error {

@@ -136,7 +136,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 			}
 			return ""
 		}
-		refused(ctx, joining("a", "c"), "cluster a does not reach Pods of cluster c; tried the agent's Pod comity-system/comity-0 at http://[fd00:3::5]:8082/healthz: i/o timeout",
+		refused(ctx, joining("a", "c"), "cluster a does not reach Pods of cluster c; tried http://[fd00:3::5]:8082/healthz (the agent's Pod comity-system/comity-0): i/o timeout",
 			"route the Pod ranges between the clusters")
 	})
 
