@@ -122,24 +122,25 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	)
 }
 
-// controller is one that computes the status of every object again once observed is closed.
-func (r reconciler) controller(mgr ctrl.Manager, name string, observed notify.After) *builder.Builder {
+// controller computes the status of what changed, and of all that it lists.
+func (r reconciler) controller(mgr ctrl.Manager, name string, changed *notify.Source) *builder.Builder {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce).Open}).
 		WithEventFilter(notify.NotInitial).
-		WatchesRawSource(observed)
+		WatchesRawSource(changed)
 }
 
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
 
-func (r *exportReconciler) setup(mgr ctrl.Manager, observed notify.After) error {
+func (r *exportReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) error {
 	changed := &notify.Source{
+		Required:  []<-chan struct{}{observed},
 		Notifiers: []*notify.Notifier{r.Observations.Changed(), r.Observations.DestinationsChanged(), r.PoliciesChanged},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
 	}
-	return r.controller(mgr, "status-serviceexport", observed).
+	return r.controller(mgr, "status-serviceexport", changed).
 		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Own, Keys: notify.Itself}, builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, notify.Handler{From: notify.Own, Keys: ofUser}).
@@ -147,16 +148,15 @@ func (r *exportReconciler) setup(mgr ctrl.Manager, observed notify.After) error 
 			keys, _ := r.exports(ctx, namespace.GetName()) // the cache fails only before it has synced, and then everything is new
 			return keys
 		}}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		WatchesRawSource(changed).
 		Complete(r)
 }
 
 // exports lists the ServiceExports of a namespace, of all if it is empty.
 func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
-	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
+	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, notify.Itself, client.InNamespace(namespace))
 }
 
-func (r *importReconciler) setup(mgr ctrl.Manager, observed notify.After) error {
+func (r *importReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
 		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
 			return []string{name}
@@ -166,11 +166,15 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed notify.After) error 
 	if err != nil {
 		return err
 	}
-	imports := func(ctx context.Context) ([]types.NamespacedName, error) {
-		return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{})
+	changed := &notify.Source{
+		Required:  []<-chan struct{}{observed},
+		Notifiers: []*notify.Notifier{r.Observations.Changed()},
+		List: func(ctx context.Context) ([]types.NamespacedName, error) {
+			return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{}, notify.Itself)
+		},
 	}
 	byLabel := notify.Handler{From: notify.Derived, Keys: importOf}
-	return r.controller(mgr, "status-serviceimport", observed).
+	return r.controller(mgr, "status-serviceimport", changed).
 		Watches(&mcsv1beta1.ServiceImport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
 		Watches(&corev1.Service{}, byLabel).
 		// Only whether there are slices and endpoints matters, not which.
@@ -180,7 +184,6 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed notify.After) error 
 					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
 			},
 		})).
-		WatchesRawSource(&notify.Source{Notifiers: []*notify.Notifier{r.Observations.Changed()}, List: imports}).
 		Complete(r)
 }
 

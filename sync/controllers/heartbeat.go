@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -45,8 +44,6 @@ type heartbeat struct {
 
 // leaseBeats is how many intervals the Lease is valid for.
 const leaseBeats = 4
-
-func setupHeartbeat(mgr ctrl.Manager, b *base) error { return mgr.Add(newHeartbeat(b)) }
 
 func newHeartbeat(b *base) *heartbeat {
 	metrics := promauto.With(b.Registry)
@@ -130,7 +127,7 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 // held records who holds the place. In a hub it has everything published, or no longer, if
 // that changed. In a mesh, what waits for it is tried again anyway.
 func (h *heartbeat) held(by types.UID) {
-	if h.claim.set(by) && h.hub {
+	if h.claim.Swap(by) != by && h.hub {
 		h.restartPass()
 	}
 }
@@ -194,36 +191,26 @@ func (h *heartbeat) fill(lease *coordinationv1.Lease) {
 	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(h.Clock.Now()))
 }
 
-// claim is who holds the place of this cluster's id in the exchange: the cluster that
-// created the Lease there. A create succeeds once, so of two clusters with one id
-// that join an empty hub at the same moment, one at most holds the place. A record
-// cannot show that: both apply it as the same field manager, and both succeed.
+// heldBy is who holds the place of this cluster's id in the exchange: the cluster that
+// created the Lease there, by the UID of its kube-system namespace; empty if that is not
+// known. A create succeeds once, so of two clusters with one id that join an empty hub at
+// the same moment, one at most holds the place. A record cannot show that: both apply it as
+// the same field manager, and both succeed.
 //
 // In a hub nothing is published before the place is held. While it is held, everything in
-// the exchange namespaces is this cluster's own, however it came back there. The zero value
-// is a place of which the holder is not known.
-type claim struct {
-	holder atomic.Value // types.UID of the kube-system namespace; empty: not known
-}
-
-// set records the holder. It reports whether that is a change.
-func (c *claim) set(holder types.UID) bool {
-	before, _ := c.holder.Swap(holder).(types.UID)
-	return before != holder
-}
-
-func (c *claim) heldBy() types.UID {
-	holder, _ := c.holder.Load().(types.UID)
+// the exchange namespaces is this cluster's own, however it came back there.
+func (b *base) heldBy() types.UID {
+	holder, _ := b.claim.Load().(types.UID)
 	return holder
 }
 
 // holdsPlace reports whether this cluster holds the place of its id.
-func (b *base) holdsPlace() bool { return b.ClusterUID != "" && b.claim.heldBy() == b.ClusterUID }
+func (b *base) holdsPlace() bool { return b.ClusterUID != "" && b.heldBy() == b.ClusterUID }
 
 // placeProblem is why the Lease in the hub keeps this cluster from publishing; "" if it does
 // not.
 func (b *base) placeProblem() string {
-	switch holder := b.claim.heldBy(); holder {
+	switch holder := b.heldBy(); holder {
 	case b.ClusterUID:
 		return ""
 	case "":

@@ -60,17 +60,10 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		keys, _ := i.keysIn(ctx, o.GetName())
 		return keys
 	}
-	controller, queue := b.controller(mgr, "import", all, notify.NewQueue(b.Workers))
-	b.importQueue = queue
-	return controller.
-		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
+	return b.exportsController(mgr, "import", all, b.importQueue, ofNamespace).
 		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&corev1.Service{}, mapped(b.exported)).
 		Watches(&corev1.Service{}, derived(b.importedObject)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
 		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
-		Watches(&corev1.Namespace{}, mapped(ofNamespace)).
-		WithEventFilter(notify.NotInitial).
 		Complete(i)
 }
 
@@ -102,10 +95,11 @@ func (i *importController) everything(ctx context.Context) ([]types.NamespacedNa
 	}
 	// An import may have left slices or a Service without a ServiceImport.
 	for _, list := range []client.ObjectList{&discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}} {
-		err := notify.EachListed(ctx, i.client, list, func(o client.Object) { keys = append(keys, i.importedObject(ctx, o)...) }, client.HasLabels{model.LabelServiceName})
+		left, err := notify.ListKeys(ctx, i.client, list, i.importedObject, client.HasLabels{model.LabelServiceName})
 		if err != nil {
 			return nil, err
 		}
+		keys = append(keys, left...)
 	}
 	return keys, nil
 }
@@ -119,7 +113,7 @@ func (i *importController) keysIn(ctx context.Context, namespace string) ([]type
 	}
 	keys = append(keys, i.peerKeysIn(namespace)...)
 	// What is kept of a cluster that was not read is among neither.
-	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(namespace))
+	imports, err := notify.ListKeys(ctx, i.client, &mcsv1beta1.ServiceImportList{}, notify.Itself, client.InNamespace(namespace))
 	return append(keys, imports...), err
 }
 

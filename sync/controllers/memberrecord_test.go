@@ -46,7 +46,7 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 			},
 		},
 	}
-	b.claim.set("mine")
+	b.claim.Store(types.UID("mine"))
 	return b, recorder
 }
 

@@ -146,7 +146,7 @@ func (c *Controllers) Count(gauge func(name, help string, labels ...string) *pro
 	frozen := gauge("comity_imports_frozen", "Imports of which no property changes, by the cluster that decides them.", "peer")
 	withdrawn := gauge("comity_withdrawn_endpoints", "Endpoints that are not ready here because their cluster is drained, or is lost and they do not answer, or because another tier serves, by cluster.", "peer")
 	waiting := gauge("comity_takeovers_held", "Exports that would change an import and wait for a confirmation, by cluster.", "peer")
-	o := c.base.observations
+	o := c.observations
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, found := range o.imported {
@@ -164,12 +164,12 @@ func (c *Controllers) Count(gauge func(name, help string, labels ...string) *pro
 }
 
 // Controllers is what other parts of the agent may read of the running controllers.
-type Controllers struct{ base *base }
+type Controllers struct{ *base }
 
 // Observe returns what was last found for a namespace/name; false if it was not
 // reconciled completely since this process became the leader.
 func (c *Controllers) Observe(key types.NamespacedName) (model.Observation, bool) {
-	return c.base.observations.Get(key)
+	return c.observations.Get(key)
 }
 
 // Destinations are the clusters in the scope of the local export key, sorted,
@@ -180,19 +180,19 @@ func (c *Controllers) Destinations(key types.NamespacedName) ([]model.Report, bo
 	if !ok {
 		return nil, false
 	}
-	export, err := get[mcsv1beta1.ServiceExport](context.Background(), c.base.client, key) // a cache: it does not wait
+	export, err := get[mcsv1beta1.ServiceExport](context.Background(), c.client, key) // a cache: it does not wait
 	if err != nil || export == nil {
 		return nil, false
 	}
-	return decide.Destinations(c.base.Self, seen, c.base.Peers.Members(), c.base.Peers.Reports(key), export.UID)
+	return decide.Destinations(c.Self, seen, c.Peers.Members(), c.Peers.Reports(key), export.UID)
 }
 
 // Changed notifies when Observe may return something else.
-func (c *Controllers) Changed() *notify.Notifier { return &c.base.observations.Changed }
+func (c *Controllers) Changed() *notify.Notifier { return &c.observations.Changed }
 
 // CaughtUp are closed once every export and every import was reconciled that stood at the start.
 func (c *Controllers) CaughtUp() []<-chan struct{} {
-	return []<-chan struct{}{c.base.publishQueue.CaughtUp(), c.base.importQueue.CaughtUp()}
+	return []<-chan struct{}{c.publishQueue.CaughtUp(), c.importQueue.CaughtUp()}
 }
 
 // Imports says what the imports of this cluster have of others, for the status of Peers.
@@ -200,10 +200,10 @@ func (c *Controllers) Imports() Imports { return Imports{c.base} }
 
 // DestinationsChanged notifies when Destinations may return something else though
 // Observe does not.
-func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.base.reportsChanged }
+func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.reportsChanged }
 
 // Imports says what the imports of this cluster have of others: it is a members.Imports.
-type Imports struct{ base *base }
+type Imports struct{ *base }
 
 // Of counts what of a cluster is missing, or waits for a confirmation.
 func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
@@ -214,7 +214,7 @@ func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 		}
 		*n++
 	}
-	o := i.base.observations
+	o := i.observations
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for key, found := range o.unsettled {
@@ -234,7 +234,7 @@ func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 
 // Listed reports whether an import lists a cluster, or that is not known.
 func (i Imports) Listed(cluster model.ClusterID) bool {
-	listed, err := isListed(context.Background(), i.base.client, cluster) // a cache: it does not wait
+	listed, err := isListed(context.Background(), i.client, cluster) // a cache: it does not wait
 	if err != nil {
 		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
 	}

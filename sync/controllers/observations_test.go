@@ -117,15 +117,27 @@ func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
 	}
 }
 
+// subscribedPeers notify of changes.
+type subscribedPeers struct {
+	Peers
+	changes notify.Topic[model.MemberChange]
+}
+
+func (p *subscribedPeers) Subscribe(subscriber func(model.MemberChange)) (cancel func()) {
+	return p.changes.Subscribe(subscriber)
+}
+
 func TestAReportConcernsItsExportOrAll(t *testing.T) {
-	var b base
+	peers := &subscribedPeers{}
+	b := &base{Options: Options{Peers: peers}}
+	b.onMembers(changesReports...)(b.reportsChanged.Publish)
 	var notified []string
 	b.reportsChanged.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.String()) })
-	b.memberChanged(model.MemberChange{ID: "b", What: model.ReportChanged, Key: key("web")})
-	b.memberChanged(model.MemberChange{ID: "b", What: model.ReportChanged})
-	b.memberChanged(model.MemberChange{ID: "b", What: model.ExportChanged, Key: key("web")})
-	b.memberChanged(model.MemberChange{ID: "b", What: model.HeartbeatFirst})
-	b.memberChanged(model.MemberChange{ID: "b", What: model.HeartbeatMissing})
+	peers.changes.Publish(model.MemberChange{ID: "b", What: model.ReportChanged, Key: key("web")})
+	peers.changes.Publish(model.MemberChange{ID: "b", What: model.ReportChanged})
+	peers.changes.Publish(model.MemberChange{ID: "b", What: model.ExportChanged, Key: key("web")})
+	peers.changes.Publish(model.MemberChange{ID: "b", What: model.HeartbeatFirst})
+	peers.changes.Publish(model.MemberChange{ID: "b", What: model.HeartbeatMissing})
 	if diff := cmp.Diff([]string{key("web").String(), "/", "/"}, notified); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

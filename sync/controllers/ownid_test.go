@@ -42,7 +42,7 @@ func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *test
 		t.Run(name, func(t *testing.T) {
 			b, _ := inHub(t, tc.records...)
 			b.hub = tc.hub
-			b.claim.set(tc.holder)
+			b.claim.Store(tc.holder)
 			if !tc.none {
 				b.Peers = &ownIDPeers{claim: tc.uid}
 			}

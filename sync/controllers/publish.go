@@ -12,11 +12,9 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -41,21 +39,14 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		First:     b.membersRead,
 		List:      p.seed,
 		// A new member may be what a scope was waiting for.
-		Subscribe: b.onMembers(func(c model.MemberChange) bool { return c.What == model.MemberOther }),
+		Subscribe: b.onMembers(model.MemberOther),
 	}
 	// The scope or the exchange namespaces of an export may have changed.
 	ofNamespace := func(ctx context.Context, o client.Object) []types.NamespacedName {
 		keys, _ := p.exports(ctx, p.concerned(o)) // a cache: it does not fail
 		return keys
 	}
-	controller, queue := b.controller(mgr, "publish", all, notify.NewQueue(b.Workers))
-	b.publishQueue = queue
-	return controller.
-		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&corev1.Service{}, mapped(b.exported)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
-		Watches(&corev1.Namespace{}, mapped(ofNamespace)).
-		WithEventFilter(notify.NotInitial).
+	return b.exportsController(mgr, "publish", all, b.publishQueue, ofNamespace).
 		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf), notify.NotInitial)).
 		Complete(p)
@@ -69,9 +60,9 @@ func (p *publishController) seed(ctx context.Context) ([]types.NamespacedName, e
 		return nil, err
 	}
 	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
-	_ = notify.EachListed(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
-	_ = notify.EachListed(ctx, p.Exchange.Client, &discoveryv1.EndpointSliceList{}, func(o client.Object) { keys = append(keys, copiedSlice(ctx, o)...) },
-		client.HasLabels{model.LabelExportName})
+	recorded, _ := notify.ListKeys(ctx, p.Exchange.Client, &exchangev1alpha1.ExportRecordList{}, keysOf)
+	copied, _ := notify.ListKeys(ctx, p.Exchange.Client, &discoveryv1.EndpointSliceList{}, copiedSlice, client.HasLabels{model.LabelExportName})
+	keys = slices.Concat(keys, recorded, copied)
 	p.passed(p.pass.Seed(decide.Exports, keys))
 	return keys, nil
 }

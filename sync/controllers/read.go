@@ -77,7 +77,7 @@ func request(key types.NamespacedName) reconcile.Request {
 
 // exports lists the keys of the ServiceExports of a namespace, or of all if that is empty.
 func (b *base) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
-	return notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceExportList{}, client.InNamespace(namespace))
+	return notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceExportList{}, notify.Itself, client.InNamespace(namespace))
 }
 
 // concerned is the namespace that a change of a Namespace concerns: this one, or all, which is
@@ -95,11 +95,11 @@ func (b *base) peerKeysIn(namespace string) []types.NamespacedName {
 }
 
 // mapped is a handler of objects that users change, derived one of those that Comity writes.
-func mapped(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
+func mapped(keys notify.Keys) handler.EventHandler {
 	return notify.Handler{Keys: keys, From: notify.Own}
 }
 
-func derived(keys func(context.Context, client.Object) []types.NamespacedName) handler.EventHandler {
+func derived(keys notify.Keys) handler.EventHandler {
 	return notify.Handler{Keys: keys, From: notify.Derived}
 }
 
@@ -137,7 +137,7 @@ func (b *base) importedObject(ctx context.Context, o client.Object) []types.Name
 		return nil
 	}
 	plain := strings.Join(strings.SplitN(o.GetName(), "-", 3)[:2], "-")
-	keys, _ := notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceImportList{}, client.InNamespace(o.GetNamespace())) // a cache: it does not fail
+	keys, _ := notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceImportList{}, notify.Itself, client.InNamespace(o.GetNamespace())) // a cache: it does not fail
 	return model.Without(keys, func(key types.NamespacedName) bool { return model.DerivedName(key.Name) != plain })
 }
 

@@ -44,10 +44,9 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	changed := &notify.Source{
 		Notifiers: []*notify.Notifier{&b.passComplete, &b.passChanged, b.LocalClusterChanged},
 		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
-		Subscribe: b.onMembers(func(c model.MemberChange) bool { return c.ID == b.Self }),
+		Subscribe: b.onMembers(model.MemberOther), // such as that a Peer has this cluster's id
 	}
-	controller, _ := b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers))
-	return controller.
+	return b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers)).
 		Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly)).
 		Complete(m)
@@ -78,7 +77,7 @@ const reasonDuplicate = "DuplicateClusterID"
 // publishes everything again when that is over.
 func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
 	problem, err := m.duplicate(ctx)
-	if err != nil || problem == m.reported || m.claim.heldBy() == "" && problem == m.placeProblem() {
+	if err != nil || problem == m.reported || m.heldBy() == "" && problem == m.placeProblem() {
 		return err
 	}
 	m.reported = problem
@@ -105,8 +104,7 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 		return []types.NamespacedName{{Name: o.GetName()}}
 	}
 	all := &notify.Source{Notifiers: []*notify.Notifier{&b.passChanged}, List: n.seed}
-	controller, _ := b.controller(mgr, "namespace-records", all, notify.NewQueue(b.Workers))
-	return controller.
+	return b.controller(mgr, "namespace-records", all, notify.NewQueue(b.Workers)).
 		Watches(&corev1.Namespace{}, mapped(byName)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName))).
 		Complete(n)
@@ -114,7 +112,7 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 
 // seed lists all namespaces, which the first pass then waits for.
 func (n *namespaceRecordController) seed(ctx context.Context) ([]types.NamespacedName, error) {
-	keys, err := notify.ListKeys(ctx, n.client, &corev1.NamespaceList{})
+	keys, err := notify.ListKeys(ctx, n.client, &corev1.NamespaceList{}, notify.Itself)
 	if err == nil {
 		n.passed(n.pass.Seed(decide.Namespaces, keys))
 	}
@@ -156,15 +154,10 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		Notifiers: []*notify.Notifier{&b.observations.ImportChanged, &b.passChanged},
 		First:     b.membersRead,
 		List:      r.everything,
-		Subscribe: b.onMembers(func(c model.MemberChange) bool { // no report says whether its reader is alive
-			return c.What == model.ExportChanged || c.What == model.MemberOther
-		}),
+		Subscribe: b.onMembers(model.ExportChanged, model.MemberOther), // no report says whether its reader is alive
 	}
 	ofNamespace := func(_ context.Context, o client.Object) []types.NamespacedName { return r.peerKeysIn(r.concerned(o)) }
-	// The states in between of an import that keeps changing are not reported.
-	controller, queue := b.controller(mgr, "import-records", all, notify.NewPatientQueue(b.Workers, 1))
-	b.reportQueue = queue
-	return controller.
+	return b.controller(mgr, "import-records", all, b.reportQueue).
 		Watches(&corev1.Namespace{}, mapped(ofNamespace), builder.WithPredicates(notify.NotInitial)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).
 		Complete(r)
@@ -173,10 +166,9 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 // everything lists what the members export, and what was reported of exports that
 // are gone.
 func (r *importRecordController) everything(ctx context.Context) ([]types.NamespacedName, error) {
-	keys := r.Peers.Keys()
 	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
-	_ = notify.EachListed(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, func(o client.Object) { keys = append(keys, keysOf(ctx, o)...) })
-	return keys, nil
+	reported, _ := notify.ListKeys(ctx, r.Exchange.Client, &exchangev1alpha1.ImportRecordList{}, keysOf)
+	return append(r.Peers.Keys(), reported...), nil
 }
 
 // yield lets imports be made first, because no traffic waits for reports: while imports wait,

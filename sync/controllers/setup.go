@@ -16,10 +16,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -177,17 +180,15 @@ type base struct {
 	passComplete notify.Notifier // All: the first pass is complete
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
-	hub            bool  // the exchange is another API server
-	claim          claim // whose place in the exchange this cluster's id is
+	hub            bool         // the exchange is another API server
+	claim          atomic.Value // see heldBy
 	live           *liveReader
 	statements     statements
-	// importQueue and reportQueue are those of the import and the import-records controller.
-	importQueue, reportQueue *notify.Queue
-	beatSoon                 notify.Wake // has the Lease renewed at once
-	publishQueue             *notify.Queue
-	changeSeconds            *prometheus.HistogramVec
-	conflicts                workqueue.TypedRateLimiter[reconcile.Request]
-	refusals                 workqueue.TypedRateLimiter[reconcile.Request]
+	// These are the queues of the publish, the import and the import-records controller.
+	publishQueue, importQueue, reportQueue *notify.Queue
+	beatSoon                               notify.Wake // has the Lease renewed at once
+	changeSeconds                          *prometheus.HistogramVec
+	conflicts, refusals                    workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // SetupWithManager adds the controllers to mgr. The manager's client must read
@@ -202,18 +203,17 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) (*Controllers, error) {
 		return nil, errors.New("set up sync: Self, ClusterUID, Peers and Admitter are required")
 	}
 	b, err := newBase(mgr, opts)
+	if err == nil {
+		err = errors.Join(
+			setupPublish(mgr, b), setupImport(mgr, b), setupNamespaceRecords(mgr, b), setupMemberRecord(mgr, b), setupImportRecords(mgr, b),
+			mgr.Add(newHeartbeat(b)),
+		)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("set up sync: %w", err)
 	}
-	for _, setup := range []func(ctrl.Manager, *base) error{
-		setupPublish, setupImport, setupNamespaceRecords, setupMemberRecord, setupImportRecords, setupHeartbeat,
-	} {
-		if err := setup(mgr, b); err != nil {
-			return nil, fmt.Errorf("set up sync: %w", err)
-		}
-	}
-	b.Peers.Subscribe(b.memberChanged)
-	return &Controllers{base: b}, nil
+	b.onMembers(changesReports...)(b.reportsChanged.Publish)
+	return &Controllers{b}, nil
 }
 
 func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
@@ -238,13 +238,15 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 		Options: opts, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), applier: applier, publishing: publishing, hub: hub,
 		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
 		beatSoon: notify.NewWake(), observations: NewObservations(), pass: &decide.FirstPass{},
+		publishQueue: notify.NewQueue(opts.Workers), importQueue: notify.NewQueue(opts.Workers),
+		// The states in between of an import that keeps changing are not reported.
+		reportQueue: notify.NewPatientQueue(opts.Workers, 1),
 		changeSeconds: promauto.With(opts.Registry).NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "comity_sync_change_seconds",
 			Help:    "Time from when the agent saw a change, of a user or of a peer, to when everything was written for it, by side (export, import).",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, []string{"side"}),
-		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
-		refusals:  workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRefused, lastRefused),
+		conflicts: newBackOff(firstRetry, lastRetry), refusals: newBackOff(firstRefused, lastRefused),
 	}
 	// An exchange namespace that was created again is empty: the MemberRecord must not
 	// return to it before everything was published there.
@@ -252,13 +254,9 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	return b, nil
 }
 
-// memberChanged notifies of the exports of which other clusters may report something else.
-func (b *base) memberChanged(c model.MemberChange) {
-	switch c.What {
-	case model.ReportChanged, model.MemberOther, model.HeartbeatMissing, model.HeartbeatBack: // of one key, or of all
-		b.reportsChanged.Publish(fromMember(c))
-	}
-}
+// changesReports are the changes after which other clusters may report something else of an
+// export, or of all.
+var changesReports = []model.MemberChanged{model.ReportChanged, model.MemberOther, model.HeartbeatMissing, model.HeartbeatBack}
 
 // membersRead returns once every member was read that nothing is known to keep from it, after
 // Retry at the latest: what is reconciled before is reconciled again then. The peers that are
@@ -278,12 +276,11 @@ func (b *base) membersRead(ctx context.Context) {
 	}
 }
 
-// onMembers is a Source.Subscribe for the changes of members that concern a controller: of one
-// key, or of all.
-func (b *base) onMembers(concerns func(model.MemberChange) bool) func(changed func(notify.Change)) (cancel func()) {
+// onMembers is a Source.Subscribe for these changes of members: of one key, or of all.
+func (b *base) onMembers(what ...model.MemberChanged) func(changed func(notify.Change)) (cancel func()) {
 	return func(changed func(notify.Change)) (cancel func()) {
 		return b.Peers.Subscribe(func(c model.MemberChange) {
-			if concerns(c) {
+			if slices.Contains(what, c.What) {
 				changed(fromMember(c))
 			}
 		})
@@ -297,7 +294,7 @@ func fromMember(c model.MemberChange) notify.Change {
 
 // exchangeChanged begins again in a hub that may be another one.
 func (b *base) exchangeChanged() {
-	b.claim.set("")
+	b.claim.Store(types.UID(""))
 	b.beatSoon.Up()
 	b.restartPass()
 }
@@ -315,19 +312,25 @@ func (b *base) passed(completed bool) {
 	}
 }
 
-// newQueue makes the queue of a controller, as controller.Options has it.
-type newQueue = func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
+// newBackOff makes a back-off of keys, each of which waits twice as long as before.
+var newBackOff = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request]
 
-// controller begins to build a controller, and makes its queue, which others may know, too.
-func (b *base) controller(mgr ctrl.Manager, name string, all *notify.Source, create newQueue) (*builder.Builder, *notify.Queue) {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	queue := create(name, limiter)
+// controller begins to build a controller.
+func (b *base) controller(mgr ctrl.Manager, name string, all *notify.Source, queue *notify.Queue) *builder.Builder {
 	return ctrl.NewControllerManagedBy(mgr).Named(name).WatchesRawSource(all).WithOptions(controller.Options{
-		MaxConcurrentReconciles: b.Workers, CacheSyncTimeout: neverTimeout, RateLimiter: limiter,
-		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-			return queue
-		},
-	}), queue.(*notify.Queue)
+		MaxConcurrentReconciles: b.Workers, CacheSyncTimeout: neverTimeout, NewQueue: queue.Open, RateLimiter: newBackOff(firstRetry, lastRetry),
+	})
+}
+
+// exportsController begins to build a controller of what is exported, which watches everything of
+// a local export. ofNamespace are the keys that a change of a Namespace concerns.
+func (b *base) exportsController(mgr ctrl.Manager, name string, all *notify.Source, queue *notify.Queue, ofNamespace notify.Keys) *builder.Builder {
+	return b.controller(mgr, name, all, queue).
+		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
+		Watches(&corev1.Service{}, mapped(b.exported)).
+		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
+		Watches(&corev1.Namespace{}, mapped(ofNamespace)).
+		WithEventFilter(notify.NotInitial)
 }
 
 // retry turns the class of a failed write into when to try again. Without an error it ends

@@ -89,7 +89,8 @@ func TestOneReconcileWritesSomeSlicesOfEachCluster(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			queue := notify.NewQueue(8)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*notify.Queue)
+			queue := notify.NewQueue(8)
+			queue.Open("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 			defer queue.ShutDown()
 			queue.AddFrom("c", item)
 			if taken, _ := queue.Get(); taken != item {

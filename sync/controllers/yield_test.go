@@ -20,7 +20,9 @@ import (
 func TestReportsWaitWhileImportsDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := func() *notify.Queue {
-			return notify.NewQueue(1)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*notify.Queue)
+			queue := notify.NewQueue(1)
+			queue.Open("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			return queue
 		}
 		b := &base{importQueue: queue(), reportQueue: queue()}
 		defer b.importQueue.ShutDown()

@@ -168,8 +168,6 @@ func (s *namespaceCaches) IndexField(_ context.Context, object client.Object, fi
 
 // watch is a source of the keys that events of one kind give, in every namespace.
 type watch struct {
-	notify.After // the first namespaces were read
-
 	caches     *namespaceCaches
 	kind       client.Object
 	keys       handler.EventHandler
@@ -191,4 +189,10 @@ func (w *watch) Start(_ context.Context, queue workqueue.TypedRateLimitingInterf
 		}
 		return source.Kind(one, w.kind, w.keys, w.predicates...).Start(one.ctx, queue)
 	})
+}
+
+// WaitForSync waits until the first namespaces were read.
+func (w *watch) WaitForSync(ctx context.Context) error {
+	notify.Await(ctx, w.caches.ready)
+	return ctx.Err()
 }

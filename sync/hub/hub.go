@@ -171,7 +171,7 @@ func (h *Hub) Watch(kind client.Object, keys handler.EventHandler, predicates ..
 	case *exchangev1alpha1.MemberRecord, *exchangev1alpha1.NamespaceRecord:
 		only = model.ExchangeNamespace(h.opts.Self)
 	}
-	return &watch{notify.After(h.caches.ready), h.caches, kind, keys, predicates, only}
+	return &watch{h.caches, kind, keys, predicates, only}
 }
 
 // Problem says why nothing can be published in a namespace now; empty if it can.

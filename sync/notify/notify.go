@@ -93,9 +93,12 @@ func EachListed(ctx context.Context, reader client.Reader, list client.ObjectLis
 	})
 }
 
-// ListKeys returns the keys of all objects that reader lists into list, as EachListed does.
-func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList, opts ...client.ListOption) (keys []types.NamespacedName, _ error) {
-	err := EachListed(ctx, reader, list, func(object client.Object) { keys = append(keys, client.ObjectKeyFromObject(object)) }, opts...)
+// Keys are the keys that an object concerns.
+type Keys func(context.Context, client.Object) []types.NamespacedName
+
+// ListKeys returns the keys that all objects concern which reader lists into list, as EachListed does.
+func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList, of Keys, opts ...client.ListOption) (keys []types.NamespacedName, _ error) {
+	err := EachListed(ctx, reader, list, func(object client.Object) { keys = append(keys, of(ctx, object)...) }, opts...)
 	return keys, err
 }
 
@@ -108,7 +111,7 @@ type Source struct {
 	// error is logged, and the keys wait for the next All.
 	List func(context.Context) ([]types.NamespacedName, error)
 	// Required channels are closed once the controller may start, and List be called; nil
-	// ones are left out.
+	// ones are left out. What other sources enqueue before is reconciled once then.
 	Required []<-chan struct{}
 	// First, unless nil, is called after that and before the first List, and returns once that
 	// is worth its work. Changes are not held up.
@@ -119,20 +122,6 @@ type Source struct {
 }
 
 var _ source.SyncingSource = (*Source)(nil)
-
-// After is a source of nothing, for a controller that may start once it is closed. What other
-// sources enqueue before is reconciled once then.
-type After <-chan struct{}
-
-var _ source.SyncingSource = After(nil)
-
-// Start implements source.Source.
-func (After) Start(context.Context, requests) error { return nil }
-
-// WaitForSync implements source.SyncingSource.
-func (a After) WaitForSync(ctx context.Context) error {
-	return (&Source{Required: []<-chan struct{}{a}}).WaitForSync(ctx)
-}
 
 // WaitForSync returns once the workers of the controller may start.
 func (s *Source) WaitForSync(ctx context.Context) error {
@@ -158,7 +147,7 @@ func Await[T any](ctx context.Context, c <-chan T) bool {
 func (s *Source) Start(ctx context.Context, queue requests) error {
 	fair, is := queue.(*Queue)
 	if !is {
-		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to what notify.NewQueue returns", queue)
+		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to the Open of a notify.Queue", queue)
 	}
 	list := NewWake()
 	changed := func(c Change) {
@@ -211,7 +200,7 @@ type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Handler is a handler of a controller that has a Queue. It adds the keys that an object
 // concerns, as listed if the object existed at the start.
 type Handler struct {
-	Keys func(context.Context, client.Object) []types.NamespacedName
+	Keys Keys
 	// From is who changes such objects: Own, or Derived if that is mostly Comity.
 	From Origin
 }
@@ -242,7 +231,7 @@ func (h Handler) Generic(ctx context.Context, e event.GenericEvent, queue reques
 	h.add(ctx, queue, e.Object)
 }
 
-// Itself is the key of an object, for Handler.Keys.
+// Itself is the key of an object, and Keys.
 func Itself(_ context.Context, o client.Object) []types.NamespacedName {
 	return []types.NamespacedName{client.ObjectKeyFromObject(o)}
 }

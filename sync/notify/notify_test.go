@@ -27,7 +27,8 @@ func key(name string) types.NamespacedName {
 
 func newQueue(t *testing.T) *Queue {
 	t.Helper()
-	queue := NewQueue(8)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*Queue)
+	queue := NewQueue(8)
+	queue.Open("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(queue.ShutDown)
 	return queue
 }
@@ -227,7 +228,7 @@ func TestTheKeysOfAListAreThoseOfItsObjects(t *testing.T) {
 		"of none":                        {&corev1.PodList{}, nil, nil},
 		"of objects without a namespace": {&corev1.NamespaceList{}, nil, []types.NamespacedName{{Name: "shop"}}},
 	} {
-		keys, err := ListKeys(t.Context(), reader, c.list, c.opts...)
+		keys, err := ListKeys(t.Context(), reader, c.list, Itself, c.opts...)
 		slices.SortFunc(keys, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
 		if err != nil || !slices.Equal(keys, c.want) {
 			t.Errorf("%s: got %v and error %v; want %v", name, keys, err, c.want)

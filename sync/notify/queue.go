@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -31,8 +30,7 @@ const settle = 250 * time.Millisecond
 // So a member that changes a lot, or joins with thousands of exports, slows the others
 // little; while they change nothing, it has all workers.
 //
-// What controller-runtime adds counts as the cluster's own, or, with a low priority, as
-// listed.
+// What controller-runtime adds counts as the cluster's own.
 type Queue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	order   *order
@@ -54,29 +52,25 @@ type changes struct {
 
 var _ priorityqueue.PriorityQueue[reconcile.Request] = (*Queue)(nil)
 
-// NewQueue returns what makes an empty Queue for so many workers, for controller.Options.
-func NewQueue(workers int) func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-	return queues(workers, ChangesAtOnce, false)
-}
+// NewQueue returns an empty Queue for so many workers, of which Open is for controller.Options.
+func NewQueue(workers int) *Queue { return &Queue{order: newOrder(workers), atOnce: ChangesAtOnce} }
 
 // NewPatientQueue is NewQueue for items that no traffic waits for: each waits until what
 // changes with it has changed as well. So many changes of one item by one origin count at
 // once in a second (see ChangesAtOnce).
-func NewPatientQueue(workers, atOnce int) func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-	return queues(workers, atOnce, true)
+func NewPatientQueue(workers, atOnce int) *Queue {
+	return &Queue{order: newOrder(workers), atOnce: atOnce, patient: true}
 }
 
-func queues(workers, atOnce int, patient bool) func(string, workqueue.TypedRateLimiter[reconcile.Request]) requests {
-	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
-		q := &Queue{order: newOrder(workers), atOnce: atOnce, patient: patient}
-		q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
-				Name:  name,
-				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: q.order}),
-			}),
-		})
-		return q
-	}
+// Open is a controller.Options.NewQueue that returns q. Before, nothing can be added or taken.
+func (q *Queue) Open(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) requests {
+	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
+			Name:  name,
+			Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: q.order}),
+		}),
+	})
+	return q
 }
 
 // Get implements workqueue.TypedInterface.
@@ -213,7 +207,7 @@ func (q *Queue) AddRateLimited(item reconcile.Request) {
 	q.TypedRateLimitingInterface.AddRateLimited(item)
 }
 
-// AddWithOpts implements priorityqueue.PriorityQueue.
+// AddWithOpts implements priorityqueue.PriorityQueue: all priorities are the same.
 func (q *Queue) AddWithOpts(opts priorityqueue.AddOpts, items ...reconcile.Request) {
 	for _, item := range items {
 		switch {
@@ -221,8 +215,6 @@ func (q *Queue) AddWithOpts(opts priorityqueue.AddOpts, items ...reconcile.Reque
 			q.AddAfter(item, opts.After)
 		case opts.RateLimited:
 			q.AddRateLimited(item)
-		case ptr.Deref(opts.Priority, 0) < 0:
-			q.AddFrom(Listed, item)
 		default:
 			q.Add(item)
 		}

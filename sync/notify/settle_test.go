@@ -79,7 +79,8 @@ func TestAChangeWaitsUntilItIsSettled(t *testing.T) {
 
 func TestWhatWaitsForAWorkerIsReconciledOnceForAllThatChangesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		queue := NewPatientQueue(8, 1)("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]()).(*Queue)
+		queue := NewPatientQueue(8, 1)
+		queue.Open("", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer queue.ShutDown()
 		queue.AddFrom(Listed, item("x"))
 		time.Sleep(2 * settle)

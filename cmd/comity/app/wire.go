@@ -175,7 +175,7 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 			changed.All()
 		case model.NamespaceChanged:
 			cache.NamespaceChanged(c.Key.Name)
-			keys, _ := notify.ListKeys(context.Background(), w.GetClient(), &mcsv1beta1.ServiceExportList{}, client.InNamespace(c.Key.Name)) // a cache
+			keys, _ := notify.ListKeys(context.Background(), w.GetClient(), &mcsv1beta1.ServiceExportList{}, notify.Itself, client.InNamespace(c.Key.Name)) // a cache
 			for _, key := range keys {
 				changed.Publish(notify.Change{From: notify.Origin(c.ID), Key: key})
 			}
