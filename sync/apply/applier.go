@@ -47,11 +47,15 @@ func New(c client.Client, registry prometheus.Registerer) *Applier {
 }
 
 // Through returns an Applier that writes with c and shares the metric of a.
-func (a *Applier) Through(c client.Client) *Applier { return &Applier{client: c, writes: a.writes} }
+func (a Applier) Through(c client.Client) *Applier {
+	a.client = c
+	return &a
+}
 
 // Leaving returns an Applier that asks before each action whether to leave it out.
-func (a *Applier) Leaving(leaves func(plan.Action) bool) *Applier {
-	return &Applier{client: a.client, writes: a.writes, leaves: leaves}
+func (a Applier) Leaving(leaves func(plan.Action) bool) *Applier {
+	a.leaves = leaves
+	return &a
 }
 
 // Apply makes the writes in order and stops at the first that fails, unless the API
@@ -110,7 +114,7 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 		err := a.client.Delete(ctx, action.Object, client.Preconditions{UID: &action.UID, ResourceVersion: &action.ResourceVersion})
 		return nil, client.IgnoreNotFound(err) // already deleted
 	case plan.Annotate:
-		return a.merge(ctx, action, action.Strip, action.ResourceVersion)
+		return a.merge(ctx, action, action.Strip, nil)
 	}
 	return nil, fmt.Errorf("unknown verb %q", action.Verb)
 }
@@ -119,7 +123,7 @@ func (a *Applier) one(ctx context.Context, action plan.Action) (plan.Object, err
 // of them fails, the next plan contains only the writes that are still outstanding.
 func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, error) {
 	if action.Strip != nil {
-		if _, err := a.merge(ctx, action, action.Strip, action.ResourceVersion); err != nil {
+		if _, err := a.merge(ctx, action, action.Strip, nil); err != nil {
 			return nil, fmt.Errorf("strip: %w", err)
 		}
 	}
@@ -139,10 +143,8 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	if err != nil || action.Verb != plan.Adopt {
 		return applied, err
 	}
-	metadata := map[string]any{"managedFields": owned(applied.GetManagedFields())}
-	left, _ := action.Release["metadata"].(map[string]any)
-	maps.Copy(metadata, left)
-	if applied, err = a.merge(ctx, action, map[string]any{"metadata": metadata}, applied.GetResourceVersion()); err != nil {
+	own := map[string]any{"managedFields": owned(applied.GetManagedFields()), "resourceVersion": applied.GetResourceVersion()}
+	if applied, err = a.merge(ctx, action, action.Release, own); err != nil {
 		return nil, fmt.Errorf("remove its former owner: %w", err)
 	}
 	return applied, nil
@@ -172,14 +174,16 @@ func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	})
 }
 
-// merge sends a JSON merge patch, with the action's UID and version as
-// preconditions.
-func (a *Applier) merge(ctx context.Context, action plan.Action, patch map[string]any, version string) (plan.Object, error) {
-	metadata, _ := patch["metadata"].(map[string]any)
-	guarded := map[string]any{"uid": action.UID, "resourceVersion": version}
-	maps.Copy(guarded, metadata)
-	body := maps.Clone(patch)
-	body["metadata"] = guarded
+// merge sends a JSON merge patch, with the action's UID and version as preconditions, and
+// with more metadata, which may have another version.
+func (a *Applier) merge(ctx context.Context, action plan.Action, patch, more map[string]any) (plan.Object, error) {
+	metadata := map[string]any{"uid": action.UID, "resourceVersion": action.ResourceVersion}
+	given, _ := patch["metadata"].(map[string]any)
+	maps.Copy(metadata, given)
+	maps.Copy(metadata, more)
+	body := map[string]any{}
+	maps.Copy(body, patch)
+	body["metadata"] = metadata
 	data, err := json.Marshal(body)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)

@@ -289,7 +289,7 @@ func TestTheClassOfAnErrorDecidesItsRetry(t *testing.T) {
 		answer error
 		class  Class
 	}{
-		{"a create met an object", plan.Create, apierrors.NewConflict(services, "a", errors.New("modified")), NameTaken},
+		{"a create met an object", plan.Create, apierrors.NewConflict(services, "a", errors.New("modified")), Conflict},
 		{"an update met another object", plan.Update, apierrors.NewConflict(services, "a", errors.New("uid mismatch")), Conflict},
 		{"a delete met a newer version", plan.Delete, apierrors.NewConflict(services, "a", errors.New("precondition")), Conflict},
 		{"the namespace is not there", plan.Create, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), NamespaceMissing},

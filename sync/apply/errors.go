@@ -22,13 +22,10 @@ import (
 type Class string
 
 const (
-	// Conflict means that the object is not the one that was planned for. Read and
-	// plan again at once.
+	// Conflict means that the object is not the one that was planned for, or that an object
+	// to create exists: it is foreign, or Comity created it and the cache does not show it
+	// yet. Read and plan again at once; if it is foreign, the next plan has a problem for it.
 	Conflict Class = "conflict"
-	// NameTaken means that an object to create exists. It is foreign, or Comity
-	// created it and the cache does not show it yet. Read and plan again; if it is
-	// foreign, the next plan has a problem for it.
-	NameTaken Class = "taken"
 	// NamespaceMissing means that the namespace does not exist or is being deleted.
 	// Wait for an event of the namespace.
 	NamespaceMissing Class = "namespace"
@@ -89,36 +86,26 @@ func Refusals(err error) []model.Problem {
 
 // classify follows this table; the first match wins:
 //
-//	answer                               class
-//	409, or 404 on update                Conflict (NameTaken on create)
-//	404 on create, 403 NamespaceTerminating  NamespaceMissing
-//	422 because of the UID               Conflict: the object was made again
-//	400, 403, 413, other 422             Refused
-//	anything else                        Unavailable
+//	answer                                             class
+//	403 NamespaceTerminating, 404 about the namespace  NamespaceMissing
+//	409                                                Conflict
+//	404 but on create                                  Conflict: somebody deleted the object after the plan was made
+//	422 because of the UID                             Conflict: the object was made again
+//	400, 403, 413, other 422                           Refused
+//	anything else                                      Unavailable
 func classify(verb plan.Verb, err error) Class {
 	var details metav1.StatusDetails
 	if answer := apierrors.APIStatus(nil); errors.As(err, &answer) && answer.Status().Details != nil {
 		details = *answer.Status().Details
 	}
 	switch {
-	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		if verb == plan.Create {
-			return NameTaken
-		}
-		return Conflict
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err) && details.Kind == "namespaces":
 		return NamespaceMissing
-	case apierrors.IsNotFound(err) && details.Kind == "namespaces": // one about a missing kind names no object
-		return NamespaceMissing
-	case apierrors.IsNotFound(err) && verb != plan.Create && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// Somebody deleted the object after the plan was made.
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err),
+		// Where the CRD of the kind does not exist, no handler serves the path, and the answer is not a Status of the API.
+		apierrors.IsNotFound(err) && verb != plan.Create && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse),
+		apierrors.IsInvalid(err) && slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" }):
 		return Conflict
-	case apierrors.IsInvalid(err) && slices.ContainsFunc(details.Causes, func(c metav1.StatusCause) bool { return c.Field == "metadata.uid" }):
-		return Conflict // as an update or apply of an object that was made again is answered
-	case apierrors.IsNotFound(err):
-		// The CRD of the kind does not exist. Then no handler serves the path, and
-		// the answer is not a Status of the API.
-		return Unavailable
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return Refused
 	}

@@ -67,11 +67,11 @@ func (w *importWorld) evaluate(_ context.Context, in decision.ImportInput) decis
 	}}}
 }
 
-func (w *importWorld) cache() *ImportPolicyCache {
-	return &ImportPolicyCache{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: findings.New()}
+func (w *importWorld) cache() *PolicyCache {
+	return &PolicyCache{EvaluateImport: w.evaluate, HasImportPolicies: func() bool { return !w.none }, Policies: w.digest, Findings: findings.New()}
 }
 
-func (w *importWorld) admit(c *ImportPolicyCache, ids ...model.ClusterID) map[model.ClusterID]decision.Verdict {
+func (w *importWorld) admit(c *PolicyCache, ids ...model.ClusterID) map[model.ClusterID]decision.Verdict {
 	var from []decision.ImportInput
 	for _, id := range ids {
 		from = append(from, w.input(id))
@@ -166,7 +166,7 @@ func TestWithoutImportPoliciesNothingIsEvaluated(t *testing.T) {
 
 func TestWhatImportPoliciesFindIsCounted(t *testing.T) {
 	w, found := newImportWorld(), findings.New()
-	c := &ImportPolicyCache{Evaluate: w.evaluate, Active: func() bool { return !w.none }, Policies: w.digest, Findings: found}
+	c := &PolicyCache{EvaluateImport: w.evaluate, HasImportPolicies: func() bool { return !w.none }, Policies: w.digest, Findings: found}
 	shown := func() (out []string) {
 		_, violations := found.Of("p")
 		for _, item := range violations.Items {

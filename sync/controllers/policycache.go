@@ -25,26 +25,37 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// PolicyCache is an Admitter that remembers each answer for as long as nothing
-// that it depends on has changed: the export, what is published of it, its Service,
-// its Namespace, the policies and the namespaces of the other members. So a changed endpoint costs no
-// evaluation. It never keeps an answer that was not reached. All fields that are exported are
-// required. All methods may be called from any goroutine.
+// PolicyCache is an Admitter, and an ImportAdmitter, that remembers each answer for as long as
+// nothing that it depends on has changed. For an export, that is the export, what is published
+// of it, its Service, its Namespace, the policies and the namespaces of the other members; for
+// an import from a cluster the policies, the Namespace, the labels of the cluster, and what the
+// export is. So a changed endpoint costs no evaluation. It never keeps an answer that was not
+// reached. All fields that are exported are required, of either for what uses them. All methods
+// may be called from any goroutine.
 type PolicyCache struct {
 	// Evaluate must read nothing beside the export and what is below, and the
 	// objects through Reader.
 	Evaluate func(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict
 	// Reader reads from a cache.
 	Reader client.Reader
+	// Published is what is known of an export in the exchange.
+	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
+
+	// EvaluateImport evaluates the policies with stage Import. It must read nothing but its input.
+	EvaluateImport func(context.Context, decision.ImportInput) decision.Verdict
+	// HasImportPolicies reports whether EvaluateImport may give anything but Allowed without a warning.
+	HasImportPolicies func() bool
+
 	// Policies names the set of policies in use, as a Verdict does in its Digest;
 	// empty while there is none.
 	Policies func() string
-	// Published is what is known of an export in the exchange.
-	Published func(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Publication, error)
 	// Findings learn each verdict.
 	Findings Findings
 
-	verdictCache
+	mu sync.Mutex
+	// kept are verdicts by key and source cluster, which is empty for an export of this cluster.
+	kept map[types.NamespacedName]map[string]keptVerdict
+	// peers and namespaces count the changes of peers, and of what they say of a namespace.
 	peers      atomic.Uint64
 	namespaces sync.Map // name → *atomic.Uint64
 }
@@ -67,14 +78,12 @@ func (c *PolicyCache) NamespaceChanged(name string) {
 // between, nobody asks for that key again. A set of policies does come back, and so does
 // what is published, but a Verdict says with which it was reached.
 func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
-	return c.verdict(client.ObjectKeyFromObject(export), "", c.inputs(ctx, export), c.Findings, func() decision.Verdict {
-		return c.Evaluate(ctx, export)
-	})
+	return c.verdict(client.ObjectKeyFromObject(export), "", c.inputs(ctx, export), func() decision.Verdict { return c.Evaluate(ctx, export) })
 }
 
 // Forget drops what is kept, and what was found, of an export that is gone.
 func (c *PolicyCache) Forget(key types.NamespacedName) {
-	c.forget(key)
+	c.forget(key, func(cluster string) bool { return cluster == "" })
 	c.Findings.Forget(key)
 }
 
@@ -111,40 +120,21 @@ type Findings interface {
 	ForgetImports(key types.NamespacedName, except ...string)
 }
 
-// ImportPolicyCache evaluates the policies with stage Import, and remembers each answer as
-// long as nothing changes that it depends on: the policies, the Namespace, the labels of the source
-// cluster, and what the export is, but not its endpoints. It never keeps an answer
-// that was not reached. All fields that are exported are required. All methods may be called
-// from any goroutine.
-type ImportPolicyCache struct {
-	// Evaluate must read nothing but its input.
-	Evaluate func(context.Context, decision.ImportInput) decision.Verdict
-	// Active reports whether Evaluate may give anything but Allowed without a warning.
-	Active func() bool
-	// Policies names the set of policies in use, as a Verdict does in its Digest;
-	// empty while there is none.
-	Policies func() string
-	// Findings learn each verdict.
-	Findings Findings
-
-	verdictCache
-}
-
 // AdmitImports gives a verdict for each source cluster of one import. What is remembered of
 // clusters that are not among them is dropped.
-func (c *ImportPolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
+func (c *PolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName, from []decision.ImportInput) map[model.ClusterID]decision.Verdict {
 	out := make(map[model.ClusterID]decision.Verdict, len(from))
 	var sources []string
-	isActive := c.Active()
+	isActive := c.HasImportPolicies()
 	for _, in := range from {
 		cluster, verdict := in.Source.Cluster, decision.Verdict{Outcome: decision.Allowed}
 		if isActive {
 			sources = append(sources, cluster)
-			verdict = c.verdict(key, cluster, importInputs(c.Policies(), in), c.Findings, func() decision.Verdict { return c.Evaluate(ctx, in) })
+			verdict = c.verdict(key, cluster, importInputs(c.Policies(), in), func() decision.Verdict { return c.EvaluateImport(ctx, in) })
 		}
 		out[model.ClusterID(cluster)] = verdict
 	}
-	c.forget(key, sources...)
+	c.forget(key, func(cluster string) bool { return cluster != "" && !slices.Contains(sources, cluster) })
 	c.Findings.ForgetImports(key, sources...)
 	return out
 }
@@ -178,13 +168,6 @@ func inputsOf(policies string, published decision.Publication, others ...any) ve
 	return verdictInputs{policies, published, sha256.Sum256(text)}
 }
 
-// verdictCache remembers verdicts by key and source cluster, which is empty for an export of
-// this cluster. All methods may be called from any goroutine.
-type verdictCache struct {
-	mu   sync.Mutex
-	kept map[types.NamespacedName]map[string]keptVerdict
-}
-
 type keptVerdict struct {
 	inputs  verdictInputs
 	verdict decision.Verdict
@@ -197,9 +180,7 @@ const maxVerdict = 8 << 10
 // verdict is the one that was reached with the same inputs, or what evaluate returns, which is
 // remembered, unless its inputs are not known, it was not reached, or with other policies or
 // something else published, or it is too large.
-func (c *verdictCache) verdict(
-	key types.NamespacedName, cluster string, inputs verdictInputs, findings Findings, evaluate func() decision.Verdict,
-) decision.Verdict {
+func (c *PolicyCache) verdict(key types.NamespacedName, cluster string, inputs verdictInputs, evaluate func() decision.Verdict) decision.Verdict {
 	c.mu.Lock()
 	kept, has := c.kept[key][cluster]
 	c.mu.Unlock()
@@ -207,7 +188,7 @@ func (c *verdictCache) verdict(
 		return kept.verdict
 	}
 	verdict := evaluate()
-	findings.Record(key, cluster, verdict)
+	c.Findings.Record(key, cluster, verdict)
 	reached := verdict.Outcome == decision.Allowed || verdict.Outcome == decision.Denied
 	isSame := verdict.Digest == inputs.policies && verdict.Publication == inputs.published
 	if inputs == (verdictInputs{}) || !reached || !isSame || verdict.Size() > maxVerdict {
@@ -225,11 +206,11 @@ func (c *verdictCache) verdict(
 	return verdict
 }
 
-// forget drops what is remembered of key, but that of some clusters.
-func (c *verdictCache) forget(key types.NamespacedName, but ...string) {
+// forget drops what is remembered of key and of these clusters.
+func (c *PolicyCache) forget(key types.NamespacedName, of func(cluster string) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.kept[key], func(cluster string, _ keptVerdict) bool { return !slices.Contains(but, cluster) })
+	maps.DeleteFunc(c.kept[key], func(cluster string, _ keptVerdict) bool { return of(cluster) })
 	if len(c.kept[key]) == 0 {
 		delete(c.kept, key)
 	}

@@ -200,7 +200,7 @@ func (p *publishController) keep(ctx context.Context, view decide.ExportView, fo
 	if ctx.Err() != nil {
 		return
 	}
-	if err == nil || apply.ClassOf(err) != apply.Conflict && apply.ClassOf(err) != apply.NameTaken {
+	if apply.ClassOf(err) != apply.Conflict {
 		stored := &found
 		if local.Export == nil {
 			p.Admitter.Forget(local.Key)

@@ -99,7 +99,7 @@ type Options struct {
 	Peers    Peers
 	Admitter Admitter
 	// ImportAdmitter evaluates import policies; nil if there are none.
-	ImportAdmitter *ImportPolicyCache
+	ImportAdmitter *PolicyCache
 	// PoliciesLoaded is closed once both can answer. No export is reconciled
 	// before: every restart would report what is published as pending for a moment.
 	// nil if it always can.
@@ -343,7 +343,7 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 	}
 	log := ctrl.LoggerFrom(ctx)
 	switch apply.ClassOf(err) {
-	case apply.Conflict, apply.NameTaken:
+	case apply.Conflict:
 		// The cache is behind what was written; its next event corrects that. This
 		// is no error, and the queue's own retry would log it as one.
 		log.V(1).Info("an object was written meanwhile, retrying", "error", err)

@@ -86,7 +86,7 @@ func (w wiring) wire() error {
 		Self: w.self.cluster, ClusterSet: w.self.set, ClusterUID: w.self.uid, Namespace: w.Namespace, Version: version,
 		IdentityLabels: w.IdentityLabels, PublishNamespaces: publishNamespaces,
 		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Retry: w.Timing.Retry, Registry: metrics.Registry,
-		Admitter: evaluation.exports, ImportAdmitter: evaluation.imports, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
+		Admitter: evaluation.cache, ImportAdmitter: evaluation.cache, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ClusterLabels: w.ClusterLabels, ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,
 	})
@@ -99,7 +99,7 @@ func (w wiring) wire() error {
 		w.peers.SetupWithManager(w.Manager),
 		w.peers.SetupStatusWithManager(w.Manager, running.Imports()),
 		status.SetupWithManager(w.Manager, status.Options{
-			Observations: running, Verdicts: evaluation.exports, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
+			Observations: running, Verdicts: evaluation.cache, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
 		}),
 		metrics.Registry.Register(objectMetrics{
 			reader: w.GetClient(), elected: w.Elected(), imports: running.Count, certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
@@ -144,8 +144,7 @@ func (w wiring) setupAgentInfo(info model.AgentInfo) error {
 type policyEvaluation struct {
 	engine  *child.Client
 	loaded  <-chan struct{} // closed after the first load of the policies
-	exports *controllers.PolicyCache
-	imports *controllers.ImportPolicyCache
+	cache   *controllers.PolicyCache
 	changed *notify.Notifier
 }
 
@@ -162,7 +161,11 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 	}
 	changed, found := &notify.Notifier{}, findings.New()
 	cache := &controllers.PolicyCache{
-		Evaluate: reviewer.Admit, Reader: w.GetClient(), Policies: policies.Digest, Published: published.Of, Findings: found,
+		Evaluate: reviewer.Admit, Reader: w.GetClient(), Published: published.Of,
+		EvaluateImport: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
+			return facts.InBackground(ctx, func() decision.Verdict { return policies.EvaluateImport(ctx, in) })
+		},
+		HasImportPolicies: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
 	}
 	w.peers.Subscribe(func(c model.MemberChange) {
 		if c.What == model.ExportChanged || c.What == model.ReportChanged {
@@ -188,13 +191,7 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		return nil, err
 	}
 	w.setupWebhook(policies, reviewer)
-	imports := &controllers.ImportPolicyCache{
-		Evaluate: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
-			return facts.InBackground(ctx, func() decision.Verdict { return policies.EvaluateImport(ctx, in) })
-		},
-		Active: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
-	}
-	evaluation := &policyEvaluation{engine: policies, loaded: loaded, exports: cache, imports: imports, changed: changed}
+	evaluation := &policyEvaluation{engine: policies, loaded: loaded, cache: cache, changed: changed}
 	return evaluation, policycontroller.SetupWithManager(w.Manager, policycontroller.Options{
 		// The first load is also a change, even if it loads no policy.
 		Engine: policies, Changed: func() { load(); changed.All() },

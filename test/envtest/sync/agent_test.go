@@ -89,8 +89,8 @@ func (c *cluster) start() {
 	Expect(a.peers.SetupWithManager(mgr)).To(Succeed())
 	a.running, err = controllers.SetupWithManager(mgr, controllers.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Version: "test",
-		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: &controllers.ImportPolicyCache{
-			Evaluate: a.engine.EvaluateImport, Active: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
+		Peers: a.peers, Admitter: a.admitter, ImportAdmitter: &controllers.PolicyCache{
+			EvaluateImport: a.engine.EvaluateImport, HasImportPolicies: a.engine.HasImportPolicies, Policies: a.engine.Digest, Findings: findings.New(),
 		},
 		LocalCluster: func() model.LocalCluster { return model.LocalCluster{} }, LocalClusterChanged: &notify.Notifier{},
 		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, Retry: retry, HeartbeatInterval: heartbeat,
