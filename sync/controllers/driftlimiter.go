@@ -189,12 +189,12 @@ func digest(o plan.Object) string {
 func lastChange(current plan.Current, object driftObject) (version, by string) {
 	var found metav1.ObjectMeta
 	for _, s := range current.Services {
-		if object.kind == "Service" && s.Name == object.name {
+		if object == (driftObject{"Service", s.Name}) {
 			found = s.ObjectMeta
 		}
 	}
 	for _, s := range current.Slices {
-		if object.kind == "EndpointSlice" && s.Name == object.name {
+		if object == (driftObject{"EndpointSlice", s.Name}) {
 			found = s.ObjectMeta
 		}
 	}

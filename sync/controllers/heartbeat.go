@@ -88,8 +88,7 @@ var errDuplicate = errors.New("another cluster has the same id")
 
 // beat renews once; false if that should be tried again soon.
 func (h *heartbeat) beat(ctx context.Context) bool {
-	namespace := model.ExchangeNamespace(h.Self)
-	problem := h.Exchange.Problem(ctx, namespace)
+	problem := h.Exchange.Problem(ctx, h.member().Namespace)
 	if h.hub && problem == "" { // that nobody else holds the place is what the Lease itself shows
 		problem = textOf(h.duplicateRecord(ctx))
 	}
@@ -100,7 +99,7 @@ func (h *heartbeat) beat(ctx context.Context) bool {
 	}
 	bounded, cancel := context.WithTimeout(ctx, h.HeartbeatInterval)
 	defer cancel()
-	err := h.renew(bounded, types.NamespacedName{Namespace: namespace, Name: string(h.Self)})
+	err := h.renew(bounded)
 	if ctx.Err() != nil {
 		return true
 	}
@@ -133,50 +132,41 @@ func (h *heartbeat) held(by types.UID) {
 }
 
 // renew writes the Lease once, after reading it if it is not known.
-func (h *heartbeat) renew(ctx context.Context, key types.NamespacedName) error {
-	if h.lease == nil {
-		existing, err := get[coordinationv1.Lease](ctx, h.Exchange.Live, key)
-		switch {
-		case err != nil:
+func (h *heartbeat) renew(ctx context.Context) error {
+	before, err := h.lease, error(nil)
+	if before == nil {
+		if before, err = get[coordinationv1.Lease](ctx, h.Exchange.Live, h.member()); err != nil {
 			return err
-		case existing == nil:
-			return h.create(ctx, key)
 		}
-		holder := existing.Annotations[model.AnnotationClusterUID]
+	}
+	h.lease = nil // unless the write succeeds it is not known how the Lease is
+	var now *coordinationv1.Lease
+	if before == nil {
+		now = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: h.member().Namespace, Name: h.member().Name,
+			Labels:      map[string]string{"app.kubernetes.io/managed-by": model.ManagedBy},
+			Annotations: map[string]string{model.AnnotationClusterUID: string(h.ClusterUID)},
+		}}
+		h.fill(now)
+		now.Spec.AcquireTime = now.Spec.RenewTime
+		err = h.Exchange.Client.Create(ctx, now, client.FieldOwner(model.FieldOwner))
+	} else {
+		holder := before.Annotations[model.AnnotationClusterUID]
 		h.held(cmp.Or(types.UID(holder), "unknown"))
 		if holder != string(h.ClusterUID) {
 			return fmt.Errorf("the Lease %s is held by the cluster whose kube-system namespace has UID %q, ours has %q: %w; "+
-				"give one of the two another id, or delete the Lease if that cluster is gone", key, holder, h.ClusterUID, errDuplicate)
+				"give one of the two another id, or delete the Lease if that cluster is gone", h.member(), holder, h.ClusterUID, errDuplicate)
 		}
-		h.lease = existing
+		now = before.DeepCopy()
+		h.fill(now)
+		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+		err = h.Exchange.Client.Patch(ctx, now, patch, client.FieldOwner(model.FieldOwner))
 	}
-	before := h.lease
-	now := before.DeepCopy()
-	h.fill(now)
-	h.lease = nil // unless the write succeeds it is not known how the Lease is
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	err := h.Exchange.Client.Patch(ctx, now, patch, client.FieldOwner(model.FieldOwner))
 	if err != nil {
-		return fmt.Errorf("renew Lease %s: %w", key, err)
+		return fmt.Errorf("renew Lease %s: %w", h.member(), err)
 	}
 	h.held(h.ClusterUID)
 	h.lease = now
-	return nil
-}
-
-func (h *heartbeat) create(ctx context.Context, key types.NamespacedName) error {
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: key.Name,
-		Labels:      map[string]string{"app.kubernetes.io/managed-by": model.ManagedBy},
-		Annotations: map[string]string{model.AnnotationClusterUID: string(h.ClusterUID)},
-	}}
-	h.fill(lease)
-	lease.Spec.AcquireTime = lease.Spec.RenewTime
-	if err := h.Exchange.Client.Create(ctx, lease, client.FieldOwner(model.FieldOwner)); err != nil {
-		return fmt.Errorf("create Lease %s: %w", key, err)
-	}
-	h.held(h.ClusterUID)
-	h.lease = lease
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -251,9 +252,14 @@ type liveReader struct {
 	clock  clock.PassiveClock
 	retry  time.Duration // how long undefined is used
 
-	mu        sync.Mutex
-	undefined string // what was read last
-	until     time.Time
+	last atomic.Pointer[undefined]
+}
+
+// undefined is why ServiceExports were undefined when that was read last, if they were, and
+// until when that is used.
+type undefined struct {
+	why   string
+	until time.Time
 }
 
 // exportDefinitionName is the name of the definition.
@@ -265,8 +271,8 @@ const liveTimeout = 10 * time.Second
 // read asks the API server about the ServiceExport of local, and about its Service if
 // a cache does not have it.
 func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.Live {
-	if undefined := r.known(); undefined != "" && local.Export == nil {
-		return decide.Live{Read: true, Undefined: undefined}
+	if last := r.last.Load(); local.Export == nil && last != nil && last.why != "" && r.clock.Now().Before(last.until) {
+		return decide.Live{Read: true, Undefined: last.why}
 	}
 	bounded, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
@@ -315,27 +321,16 @@ func (r *liveReader) readAbsence(ctx context.Context, live *decide.Live) error {
 	return nil
 }
 
-func (r *liveReader) known() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.clock.Now().Before(r.until) {
-		return r.undefined
-	}
-	return ""
-}
-
 // remember keeps why ServiceExports are undefined, and logs each cause once.
-func (r *liveReader) remember(ctx context.Context, undefined string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *liveReader) remember(ctx context.Context, why string) {
+	before := ptr.Deref(r.last.Swap(&undefined{why, r.clock.Now().Add(r.retry)}), undefined{}).why
 	log := ctrl.LoggerFrom(ctx).WithValues("definition", exportDefinitionName)
 	switch {
-	case undefined != "" && undefined != r.undefined:
-		log.Error(errors.New(undefined), "no export is withdrawn because its ServiceExport does not exist")
-	case undefined == "" && r.undefined != "":
+	case why != "" && why != before:
+		log.Error(errors.New(why), "no export is withdrawn because its ServiceExport does not exist")
+	case why == "" && before != "":
 		log.Info("ServiceExports are defined again")
 	}
-	r.undefined, r.until = undefined, r.clock.Now().Add(r.retry)
 }
 
 // own is this cluster's own export as a source of its import. The API server is asked

@@ -264,13 +264,10 @@ var changesReports = []model.MemberChanged{model.ReportChanged, model.MemberOthe
 func (b *base) membersRead(ctx context.Context) {
 	read := notify.NewWake()
 	defer b.Peers.Subscribe(func(model.MemberChange) { read.Up() })()
-	late := b.Clock.After(b.Retry)
-	for slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return !m.Synced && !m.Failing }) {
-		select {
-		case <-read:
-		case <-late:
-			return
-		case <-ctx.Done():
+	ctx, cancel := context.WithTimeout(ctx, b.Retry)
+	defer cancel()
+	for read.Up(); read.Wait(ctx); {
+		if !slices.ContainsFunc(b.Peers.Members(), func(m model.Member) bool { return !m.Synced && !m.Failing }) {
 			return
 		}
 	}

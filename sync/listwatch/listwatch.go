@@ -36,6 +36,9 @@ const Pause = 2 * time.Minute
 // versionTimeout bounds the list by which versions are compared.
 const versionTimeout = 30 * time.Second
 
+// Request lists or watches, whatever T is.
+type Request[T any] = func(context.Context, metav1.ListOptions) (T, error)
+
 // Checked is request, which lists or watches, unless the version of the store is lower than
 // that of its options: then it calls restored, and returns an error that makes an informer
 // list without a version next. list lists what is asked for; its error is returned unchanged,
@@ -43,7 +46,7 @@ const versionTimeout = 30 * time.Second
 //
 // An API server would accept such a watch, refuse one that streams a list first, and
 // refuse a list only after some seconds, with the request to repeat it.
-func Checked[T any](list toolscache.ListWithContextFunc, request func(context.Context, metav1.ListOptions) (T, error), restored func(error)) func(context.Context, metav1.ListOptions) (T, error) {
+func Checked[T any](list toolscache.ListWithContextFunc, request Request[T], restored func(error)) Request[T] {
 	return func(ctx context.Context, opts metav1.ListOptions) (none T, _ error) {
 		found, err := check(ctx, opts, list)
 		if err != nil {
@@ -105,7 +108,7 @@ func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object,
 }
 
 // answered is request until the API server answers it; away is called if it does not at first.
-func answered[T any](request func(context.Context, metav1.ListOptions) (T, error), away func(error)) func(context.Context, metav1.ListOptions) (T, error) {
+func answered[T any](request Request[T], away func(error)) Request[T] {
 	return func(ctx context.Context, opts metav1.ListOptions) (T, error) {
 		tried := false
 		return UntilAnswered(ctx, Unanswered, func() (T, error) {

@@ -28,6 +28,12 @@ func cidr(name string, cidrs ...string) networkingv1.ServiceCIDR {
 	return networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
+func nodes(items ...corev1.Node) corev1.NodeList { return corev1.NodeList{Items: items} }
+
+func cidrs(items ...networkingv1.ServiceCIDR) networkingv1.ServiceCIDRList {
+	return networkingv1.ServiceCIDRList{Items: items}
+}
+
 func prefixes(texts ...string) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range texts {
@@ -38,7 +44,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func TestCompute(t *testing.T) {
 	const four, six = corev1.IPv4Protocol, corev1.IPv6Protocol
-	kubernetes := corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"fd00::1", "10.0.0.1"}}}
+	kubernetes := corev1.Service{Spec: corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{six, four}}}
 	cases := []struct {
 		name string
 		opts model.LocalCluster
@@ -49,12 +55,12 @@ func TestCompute(t *testing.T) {
 		{
 			"the kubernetes ServiceCIDR gives the order of families, all of them the ranges",
 			model.LocalCluster{},
-			facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "10.9.0.0/24"), cidr("kubernetes", "10.1.0.0/16", "fd01::/108")}, service: kubernetes},
+			facts{cidrs: cidrs(cidr("extra", "10.9.0.0/24"), cidr("kubernetes", "10.1.0.0/16", "fd01::/108")), service: kubernetes},
 			model.LocalCluster{Families: []corev1.IPFamily{four, six}, ServiceCIDRs: prefixes("10.1.0.0/16", "10.9.0.0/24", "fd01::/108")},
 		},
 		{
 			"an extra ServiceCIDR gives no family",
-			model.LocalCluster{}, facts{cidrs: []networkingv1.ServiceCIDR{cidr("extra", "fd01::/108"), cidr("kubernetes", "10.1.0.0/16")}},
+			model.LocalCluster{}, facts{cidrs: cidrs(cidr("extra", "fd01::/108"), cidr("kubernetes", "10.1.0.0/16"))},
 			model.LocalCluster{Families: []corev1.IPFamily{four}, ServiceCIDRs: prefixes("10.1.0.0/16", "fd01::/108")},
 		},
 		{
@@ -64,7 +70,7 @@ func TestCompute(t *testing.T) {
 		{
 			"flags win",
 			model.LocalCluster{PodCIDRs: prefixes("10.128.0.0/9"), ServiceCIDRs: prefixes("10.2.0.0/16", "fd02::/108")},
-			facts{nodes: []corev1.Node{node("z", "10.244.0.0/24")}, cidrs: []networkingv1.ServiceCIDR{cidr("kubernetes", "fd01::/108")}, service: kubernetes},
+			facts{nodes: nodes(node("z", "10.244.0.0/24")), cidrs: cidrs(cidr("kubernetes", "fd01::/108")), service: kubernetes},
 			model.LocalCluster{
 				Families: []corev1.IPFamily{four, six}, Zones: []string{"z"},
 				PodCIDRs: prefixes("10.128.0.0/9"), ServiceCIDRs: prefixes("10.2.0.0/16", "fd02::/108"),
@@ -73,13 +79,13 @@ func TestCompute(t *testing.T) {
 		{
 			"zones are sorted, each once, and neighboring pod ranges are one",
 			model.LocalCluster{},
-			facts{nodes: []corev1.Node{node("b", "10.244.1.0/24", "fd00:1::/64"), node("a", "10.244.0.0/24"), node("b", "10.244.2.0/24"), node(""),
-				{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.245.0.0/24"}}}}},
+			facts{nodes: nodes(node("b", "10.244.1.0/24", "fd00:1::/64"), node("a", "10.244.0.0/24"), node("b", "10.244.2.0/24"), node(""),
+				corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.245.0.0/24"}}})},
 			model.LocalCluster{Zones: []string{"a", "b"}, PodCIDRs: prefixes("10.244.0.0/23", "10.244.2.0/24", "10.245.0.0/24", "fd00:1::/64")},
 		},
 		{
 			"what is no prefix is left out",
-			model.LocalCluster{}, facts{nodes: []corev1.Node{node("", "garbage", "10.244.0.9/24")}}, model.LocalCluster{PodCIDRs: prefixes("10.244.0.0/24")},
+			model.LocalCluster{}, facts{nodes: nodes(node("", "garbage", "10.244.0.9/24"))}, model.LocalCluster{PodCIDRs: prefixes("10.244.0.0/24")},
 		},
 	}
 	for _, c := range cases {
@@ -124,11 +130,11 @@ func TestAggregateHoldsTheSameAddresses(t *testing.T) {
 }
 
 func TestManyNodesAreFewRanges(t *testing.T) {
-	var nodes []corev1.Node
+	var many []corev1.Node
 	for i := range 4096 {
-		nodes = append(nodes, node("", fmt.Sprintf("10.%d.%d.0/24", 64+i/256, i%256)))
+		many = append(many, node("", fmt.Sprintf("10.%d.%d.0/24", 64+i/256, i%256)))
 	}
-	if got := compute(model.LocalCluster{}, facts{nodes: nodes}).PodCIDRs; len(got) != 1 || got[0] != netip.MustParsePrefix("10.64.0.0/12") {
+	if got := compute(model.LocalCluster{}, facts{nodes: nodes(many...)}).PodCIDRs; len(got) != 1 || got[0] != netip.MustParsePrefix("10.64.0.0/12") {
 		t.Errorf("4,096 neighboring ranges: %v", got)
 	}
 }
@@ -147,7 +153,7 @@ func TestTrimNodeKeepsWhatComputeReads(t *testing.T) {
 		t.Errorf("trimmed to %v", got)
 	}
 	equal := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(compute(model.LocalCluster{}, facts{nodes: []corev1.Node{full}}), compute(model.LocalCluster{}, facts{nodes: []corev1.Node{*got}}), equal); diff != "" {
+	if diff := cmp.Diff(compute(model.LocalCluster{}, facts{nodes: nodes(full)}), compute(model.LocalCluster{}, facts{nodes: nodes(*got)}), equal); diff != "" {
 		t.Errorf("(-full +trimmed):\n%s", diff)
 	}
 }

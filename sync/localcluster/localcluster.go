@@ -110,6 +110,11 @@ func (h *Watcher) Start(ctx context.Context) error {
 		}
 	}
 	wake := notify.NewWake()
+	// Of Services, one matters.
+	matters := func(obj any) bool {
+		service, is := obj.(*corev1.Service)
+		return !is || client.ObjectKeyFromObject(service) == defaultService
+	}
 	for _, kind := range kinds {
 		if err := wake.Watch(ctx, h.cache, kind, matters); err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
@@ -137,25 +142,15 @@ func (h *Watcher) servesCIDRs(ctx context.Context) bool {
 	return err == nil
 }
 
-// matters reports whether an event about obj may.
-func matters(obj any) bool {
-	service, is := obj.(*corev1.Service)
-	return !is || client.ObjectKeyFromObject(service) == defaultService
-}
-
 func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
 	var f facts
-	var nodes corev1.NodeList
-	if err := h.cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := h.cache.List(ctx, &f.nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
-	f.nodes = nodes.Items
 	if hasCIDRs {
-		var cidrs networkingv1.ServiceCIDRList
-		if err := h.cache.List(ctx, &cidrs, client.UnsafeDisableDeepCopy); err != nil {
+		if err := h.cache.List(ctx, &f.cidrs, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("list ServiceCIDRs: %w", err)
 		}
-		f.cidrs = cidrs.Items
 	}
 	if len(h.given.ServiceCIDRs) == 0 {
 		if err := h.cache.Get(ctx, defaultService, &f.service); client.IgnoreNotFound(err) != nil {
@@ -196,9 +191,9 @@ const defaultServiceCIDR = "kubernetes"
 
 // facts are what was read of the cluster.
 type facts struct {
-	nodes []corev1.Node
+	nodes corev1.NodeList
 	// cidrs is empty where the kind does not exist yet.
-	cidrs []networkingv1.ServiceCIDR
+	cidrs networkingv1.ServiceCIDRList
 	// service is default/kubernetes; empty if it was not found.
 	service corev1.Service
 }
@@ -206,11 +201,18 @@ type facts struct {
 // compute returns the properties of the cluster; local are those given, which override what
 // was read.
 func compute(local model.LocalCluster, f facts) model.LocalCluster {
-	local.Zones = zones(f.nodes)
-	if len(local.PodCIDRs) == 0 {
-		for i := range f.nodes {
-			local.PodCIDRs = append(local.PodCIDRs, model.ReadPrefixes(f.nodes[i].Spec.PodCIDRs...)...)
+	var podCIDRs []netip.Prefix
+	for i := range f.nodes.Items {
+		node := &f.nodes.Items[i]
+		if zone := node.Labels[corev1.LabelTopologyZone]; zone != "" {
+			local.Zones = append(local.Zones, zone)
 		}
+		podCIDRs = append(podCIDRs, model.ReadPrefixes(node.Spec.PodCIDRs...)...)
+	}
+	slices.Sort(local.Zones)
+	local.Zones = slices.Compact(local.Zones)
+	if len(local.PodCIDRs) == 0 {
+		local.PodCIDRs = podCIDRs
 	}
 	if len(local.ServiceCIDRs) > 0 {
 		local.Families = families(local.ServiceCIDRs)
@@ -225,23 +227,15 @@ func compute(local model.LocalCluster, f facts) model.LocalCluster {
 // still have addresses in use. Without the default one the families are those
 // of the one Service that every cluster has.
 func serviceRanges(f facts) (all []netip.Prefix, inOrder []corev1.IPFamily) {
-	for i := range f.cidrs {
-		prefixes := model.ReadPrefixes(f.cidrs[i].Spec.CIDRs...)
-		if f.cidrs[i].Name == defaultServiceCIDR {
+	inOrder = f.service.Spec.IPFamilies
+	for _, cidr := range f.cidrs.Items {
+		prefixes := model.ReadPrefixes(cidr.Spec.CIDRs...)
+		if cidr.Name == defaultServiceCIDR && len(prefixes) > 0 {
 			inOrder = families(prefixes)
 		}
 		all = append(all, prefixes...)
 	}
-	if len(inOrder) > 0 {
-		return all, inOrder
-	}
-	var own []netip.Prefix
-	for _, text := range f.service.Spec.ClusterIPs {
-		if ip, err := netip.ParseAddr(text); err == nil {
-			own = append(own, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
-	return all, families(own)
+	return all, inOrder
 }
 
 // families are those of prefixes, each once, in their order.
@@ -257,17 +251,6 @@ func families(prefixes []netip.Prefix) []corev1.IPFamily {
 		}
 	}
 	return out
-}
-
-func zones(nodes []corev1.Node) []string {
-	var out []string
-	for i := range nodes {
-		if zone := nodes[i].Labels[corev1.LabelTopologyZone]; zone != "" {
-			out = append(out, zone)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // aggregate is the shortest sorted list of prefixes that holds the same
