@@ -137,7 +137,7 @@ const sliceIndex = "comity.dev/status-import"
 func (r *exportReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) error {
 	changed := &notify.Source{
 		Required:  []<-chan struct{}{observed},
-		Notifiers: []*notify.Notifier{r.Observations.Changed(), r.Observations.DestinationsChanged(), r.PoliciesChanged},
+		Subscribe: []notify.Subscribe{r.Observations.Changed().Subscribe, r.Observations.DestinationsChanged().Subscribe, r.PoliciesChanged.Subscribe},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
 	}
 	return r.controller(mgr, "status-serviceexport", changed).
@@ -168,7 +168,7 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) err
 	}
 	changed := &notify.Source{
 		Required:  []<-chan struct{}{observed},
-		Notifiers: []*notify.Notifier{r.Observations.Changed()},
+		Subscribe: []notify.Subscribe{r.Observations.Changed().Subscribe},
 		List: func(ctx context.Context) ([]types.NamespacedName, error) {
 			return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{}, notify.Itself)
 		},

@@ -49,12 +49,9 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded, b.LocalClusterKnown},
-		Notifiers: []*notify.Notifier{b.PoliciesChanged, b.LocalClusterChanged, b.Prober.Changed()},
 		First:     b.membersRead,
 		List:      i.everything,
-		Subscribe: func(changed func(notify.Change)) func() {
-			return b.Peers.Subscribe(func(c model.MemberChange) { i.memberChanged(c, changed) })
-		},
+		Subscribe: []notify.Subscribe{b.PoliciesChanged.Subscribe, b.LocalClusterChanged.Subscribe, b.Prober.Changed().Subscribe, i.subscribe},
 	}
 	ofNamespace := func(ctx context.Context, o client.Object) []types.NamespacedName { // what waits for it
 		keys, _ := i.keysIn(ctx, o.GetName())
@@ -67,24 +64,26 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		Complete(i)
 }
 
-// memberChanged notifies of the imports that may be different after a change of a member.
-func (i *importController) memberChanged(c model.MemberChange, changed func(notify.Change)) {
-	switch c.What {
-	case model.ExportChanged, model.MemberOther, model.HeartbeatBack: // of one key, or of all
-		changed(fromMember(c))
-	case model.NamespaceChanged:
-		keys, _ := i.keysIn(context.Background(), c.Key.Name) // caches: it does not wait, nor fail
-		for _, in := range keys {
-			changed(notify.Change{From: notify.Origin(c.ID), Key: in})
+// subscribe notifies of the imports that may be different after a change of a member.
+func (i *importController) subscribe(changed func(notify.Change)) (cancel func()) {
+	return i.Peers.Subscribe(func(c model.MemberChange) {
+		from, keys := notify.Origin(c.ID), []types.NamespacedName{c.Key} // one key, or all
+		switch c.What {
+		case model.ExportChanged, model.MemberOther, model.HeartbeatBack:
+		case model.NamespaceChanged:
+			keys, _ = i.keysIn(context.Background(), c.Key.Name) // caches: it does not wait, nor fail
+		case model.HeartbeatFirst, model.HeartbeatMissing:
+			i.livenessChanges.Add(1)
+			// The first heartbeat concerns those that are down as far as was known without one.
+			concerned := func(s model.Source) bool { return s.Unready > 0 || c.What == model.HeartbeatMissing }
+			from, keys = notify.Derived, i.observations.From(c.ID, concerned)
+		default:
+			return
 		}
-	case model.HeartbeatFirst, model.HeartbeatMissing:
-		i.livenessChanges.Add(1)
-		// The first heartbeat concerns those that are down as far as was known without one.
-		concerned := func(s model.Source) bool { return s.Unready > 0 || c.What == model.HeartbeatMissing }
-		for _, imported := range i.observations.From(c.ID, concerned) {
-			changed(notify.Change{From: notify.Derived, Key: imported})
+		for _, key := range keys {
+			changed(notify.Change{From: from, Key: key})
 		}
-	}
+	})
 }
 
 // everything lists all keys that have something to import or to remove.
@@ -130,7 +129,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 		i.observations.Import(key, &decided.Finding)
 		return reconcile.Result{RequeueAfter: decided.Again}, nil
 	}
-	planned, did, err := i.apply(ctx, &decided.Plan)
+	planned, did, err := i.apply(ctx, req, &decided.Plan)
 	contested, again := i.drift.contested(key)
 	found := decided.Finding.AfterPlan(planned, apply.Refusals(err), contested)
 	if err == nil || apply.ClassOf(err) == apply.Refused {
@@ -194,7 +193,7 @@ type progress struct{ wrote, left bool }
 
 // apply plans and applies until nothing is outstanding. Two imports may choose one name for
 // their derived Services at the same moment; the API server refuses the second.
-func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (planned plan.ImportPlan, did progress, _ error) {
+func (i *importController) apply(ctx context.Context, req reconcile.Request, in *plan.ImportInput) (planned plan.ImportPlan, did progress, _ error) {
 	for range maxRounds {
 		planned = plan.Import(*in)
 		met, err := i.unlabeled(ctx, in.Key, planned.Actions)
@@ -205,15 +204,15 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 			in.Current.Slices = slices.Concat(in.Current.Slices, met)
 			continue
 		}
-		turn := newTurn(i.Self, i.importQueue, request(in.Key), i.refusals.NumRequeues(request(in.Key)) > 0, i.drift.allowed(in.Key, planned.Actions))
+		turn := newTurn(i.Self, i.importQueue, req, i.refusals.NumRequeues(req) > 0, i.drift.allowed(in.Key, planned.Actions))
 		begun := time.Now()
 		applied, err := i.applier.Leaving(turn.leaves).Apply(ctx, turn.actions)
-		i.pay(in.Key, turn.made, time.Since(begun))
+		turn.pay(time.Since(begun))
 		i.drift.applied(in, turn.made, applied)
 		did.wrote, did.left = did.wrote || len(turn.made) > 0, len(turn.later) > 0
 		if err == nil || apply.ClassOf(err) == apply.Refused {
 			for source := range turn.later {
-				i.importQueue.AddFrom(notify.Origin(source), request(in.Key))
+				i.importQueue.AddFrom(notify.Origin(source), req)
 			}
 		}
 		if err != nil || !planned.AwaitsService || len(turn.made) == 0 {
@@ -222,16 +221,6 @@ func (i *importController) apply(ctx context.Context, in *plan.ImportInput) (pla
 		in.Current = in.Current.After(turn.made, applied)
 	}
 	return planned, did, nil // the next event continues from here
-}
-
-// pay has each cluster pay for the writes of its slices, which took so long together with
-// all others.
-func (i *importController) pay(key types.NamespacedName, actions []plan.Action, took time.Duration) {
-	for _, a := range actions {
-		if a.Source != "" && a.Source != i.Self {
-			i.importQueue.Pay(request(key), notify.Origin(a.Source), took/time.Duration(len(actions)))
-		}
-	}
 }
 
 // current reads what exists of an import, whoever made it.

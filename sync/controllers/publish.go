@@ -34,12 +34,11 @@ type publishController struct{ *base }
 func setupPublish(mgr ctrl.Manager, b *base) error {
 	p := &publishController{b}
 	all := &notify.Source{
-		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
-		Notifiers: []*notify.Notifier{b.PoliciesChanged, &b.passChanged},
-		First:     b.membersRead,
-		List:      p.seed,
+		Required: []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
+		First:    b.membersRead,
+		List:     p.seed,
 		// A new member may be what a scope was waiting for.
-		Subscribe: b.onMembers(model.MemberOther),
+		Subscribe: []notify.Subscribe{b.PoliciesChanged.Subscribe, b.passChanged.Subscribe, b.onMembers(model.MemberOther)},
 	}
 	// The scope or the exchange namespaces of an export may have changed.
 	ofNamespace := func(ctx context.Context, o client.Object) []types.NamespacedName {

@@ -23,7 +23,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -70,10 +69,6 @@ func addIndexes(ctx context.Context, own, exchange client.FieldIndexer) error {
 		exchange.IndexField(ctx, &exchangev1alpha1.ExportRecord{}, indexExport, byName),
 		exchange.IndexField(ctx, &exchangev1alpha1.ImportRecord{}, indexExport, byName),
 	)
-}
-
-func request(key types.NamespacedName) reconcile.Request {
-	return reconcile.Request{NamespacedName: key}
 }
 
 // exports lists the keys of the ServiceExports of a namespace, or of all if that is empty.

@@ -42,9 +42,9 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 		return nil
 	})
 	changed := &notify.Source{
-		Notifiers: []*notify.Notifier{&b.passComplete, &b.passChanged, b.LocalClusterChanged},
-		List:      func(context.Context) ([]types.NamespacedName, error) { return only, nil },
-		Subscribe: b.onMembers(model.MemberOther), // such as that a Peer has this cluster's id
+		List: func(context.Context) ([]types.NamespacedName, error) { return only, nil },
+		// A member may be other in that a Peer has this cluster's id.
+		Subscribe: []notify.Subscribe{b.passComplete.Subscribe, b.passChanged.Subscribe, b.LocalClusterChanged.Subscribe, b.onMembers(model.MemberOther)},
 	}
 	return b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers)).
 		Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
@@ -103,7 +103,7 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 	byName := func(_ context.Context, o client.Object) []types.NamespacedName {
 		return []types.NamespacedName{{Name: o.GetName()}}
 	}
-	all := &notify.Source{Notifiers: []*notify.Notifier{&b.passChanged}, List: n.seed}
+	all := &notify.Source{Subscribe: []notify.Subscribe{b.passChanged.Subscribe}, List: n.seed}
 	return b.controller(mgr, "namespace-records", all, notify.NewQueue(b.Workers)).
 		Watches(&corev1.Namespace{}, mapped(byName)).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName))).
@@ -150,11 +150,13 @@ type importRecordController struct {
 func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	r := &importRecordController{b, rate.NewLimiter(rate.Limit(b.Workers), b.Workers)}
 	all := &notify.Source{
-		Required:  []<-chan struct{}{b.Peers.Listed()},
-		Notifiers: []*notify.Notifier{&b.observations.ImportChanged, &b.passChanged},
-		First:     b.membersRead,
-		List:      r.everything,
-		Subscribe: b.onMembers(model.ExportChanged, model.MemberOther), // no report says whether its reader is alive
+		Required: []<-chan struct{}{b.Peers.Listed()},
+		First:    b.membersRead,
+		List:     r.everything,
+		Subscribe: []notify.Subscribe{
+			b.observations.ImportChanged.Subscribe, b.passChanged.Subscribe,
+			b.onMembers(model.ExportChanged, model.MemberOther), // no report says whether its reader is alive
+		},
 	}
 	ofNamespace := func(_ context.Context, o client.Object) []types.NamespacedName { return r.peerKeysIn(r.concerned(o)) }
 	return b.controller(mgr, "import-records", all, b.reportQueue).
@@ -202,29 +204,18 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 
 // plan is what to write of one key, and why something of it cannot be reported.
 func (r *importRecordController) plan(ctx context.Context, key types.NamespacedName) ([]plan.Action, []model.Problem, error) {
-	view, err := r.view(ctx, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	decided := decide.Report(view)
-	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.holdsPlace())
-	return actions, problems, nil
-}
-
-// view reads everything that decides what is reported of one key.
-func (r *importRecordController) view(ctx context.Context, key types.NamespacedName) (decide.ReportView, error) {
 	v := decide.ReportView{
 		Key: key, Self: r.Self, ImportDisabled: r.ImportDisabled, Now: r.Clock.Now(),
 		Unavailable: map[string]string{},
 	}
 	var list exchangev1alpha1.ImportRecordList
 	if err := r.Exchange.Client.List(ctx, &list, client.MatchingFields{indexExport: model.RecordName(key.Namespace, key.Name)}); err != nil {
-		return v, fmt.Errorf("list ImportRecords: %w", err)
+		return nil, nil, fmt.Errorf("list ImportRecords: %w", err)
 	}
 	v.Records = slices.DeleteFunc(pointers(list.Items), func(o *exchangev1alpha1.ImportRecord) bool { return !r.isOwnNamespace(ctx, o) })
 	namespace, err := getNamespace(ctx, r.client, key.Namespace)
 	if err != nil {
-		return v, err
+		return nil, nil, err
 	}
 	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
 	v.Observation = r.observations.OfImport(key)
@@ -233,7 +224,9 @@ func (r *importRecordController) view(ctx context.Context, key types.NamespacedN
 		namespace := model.ScopedExchangeNamespace(r.Self, p.ID)
 		v.Unavailable[namespace] = r.problem(ctx, namespace)
 	}
-	return v, nil
+	decided := decide.Report(v)
+	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.holdsPlace())
+	return actions, problems, nil
 }
 
 // keysOf is the key that a record is about.

@@ -274,19 +274,14 @@ func (b *base) membersRead(ctx context.Context) {
 }
 
 // onMembers is a Source.Subscribe for these changes of members: of one key, or of all.
-func (b *base) onMembers(what ...model.MemberChanged) func(changed func(notify.Change)) (cancel func()) {
+func (b *base) onMembers(what ...model.MemberChanged) notify.Subscribe {
 	return func(changed func(notify.Change)) (cancel func()) {
 		return b.Peers.Subscribe(func(c model.MemberChange) {
 			if slices.Contains(what, c.What) {
-				changed(fromMember(c))
+				changed(notify.Change{From: notify.Origin(c.ID), Key: c.Key})
 			}
 		})
 	}
-}
-
-// fromMember is the change of a key by a member.
-func fromMember(c model.MemberChange) notify.Change {
-	return notify.Change{From: notify.Origin(c.ID), Key: c.Key}
 }
 
 // exchangeChanged begins again in a hub that may be another one.

@@ -6,6 +6,7 @@ package controllers
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -78,6 +79,15 @@ func newTurn(self model.ClusterID, queue *notify.Queue, request reconcile.Reques
 }
 
 func (t *turn) isOthers(a plan.Action) bool { return a.Source != "" && a.Source != t.self }
+
+// pay has each other cluster pay for the writes of its slices; all that were made took so long.
+func (t *turn) pay(took time.Duration) {
+	for _, a := range t.made {
+		if t.isOthers(a) {
+			t.queue.Pay(t.request, notify.Origin(a.Source), took/time.Duration(len(t.made)))
+		}
+	}
+}
 
 // leaves reports whether an action is left out. It is asked before each one, in order.
 func (t *turn) leaves(a plan.Action) bool {

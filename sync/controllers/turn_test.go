@@ -23,7 +23,7 @@ import (
 )
 
 func TestOneReconcileWritesSomeSlicesOfEachCluster(t *testing.T) {
-	item := request(key("web"))
+	item := reconcile.Request{NamespacedName: key("web")}
 	slicesOf := func(id model.ClusterID, n int) (out []plan.Action) {
 		for i := range n {
 			out = append(out, plan.Action{Verb: plan.Create, Source: id, Object: &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", id, i)}}})

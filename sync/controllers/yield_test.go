@@ -35,7 +35,7 @@ func TestReportsWaitWhileImportsDo(t *testing.T) {
 			}
 			return time.Since(begun)
 		}
-		b.importQueue.Add(request(key("web")))
+		b.importQueue.Add(reconcile.Request{NamespacedName: key("web")})
 		if !h.isBehind() {
 			t.Error("it has caught up although an import waits")
 		}

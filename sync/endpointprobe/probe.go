@@ -96,12 +96,9 @@ func (p *Prober) Watch(key types.NamespacedName, targets map[model.ClusterID][]n
 		return
 	}
 	for id, s := range now {
-		before := p.watched[key][id]
-		switch {
-		case before == nil:
-		case slices.Equal(before.sample, s.sample):
+		if before := p.watched[key][id]; before != nil && slices.Equal(before.sample, s.sample) {
 			now[id] = before
-		default:
+		} else if before != nil {
 			s.answers, s.known = before.answers, before.known
 		}
 	}

@@ -103,12 +103,11 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 }
 
 // Source is a source of a controller that has a Queue. It enqueues the keys that List
-// returns, at start and after each All of a Notifier, and the key of each Change. Keys that
+// returns, at start and after each Change of every key, and the key of each other Change. Keys that
 // were listed come last: however many there are, a change of one does not wait for them.
 type Source struct {
-	Notifiers []*Notifier
 	// List returns every key that the controller has to reconcile, also more than once. Its
-	// error is logged, and the keys wait for the next All.
+	// error is logged, and the keys wait for the next time.
 	List func(context.Context) ([]types.NamespacedName, error)
 	// Required channels are closed once the controller may start, and List be called; nil
 	// ones are left out. What other sources enqueue before is reconciled once then.
@@ -116,10 +115,13 @@ type Source struct {
 	// First, unless nil, is called after that and before the first List, and returns once that
 	// is worth its work. Changes are not held up.
 	First func(context.Context)
-	// Subscribe, unless nil, is called once before the first List, for whatever is
-	// no Notifier: changed enqueues one key, or lists again. It does not block.
-	Subscribe func(changed func(Change)) (cancel func())
+	// Subscribe are called once before the first List.
+	Subscribe []Subscribe
 }
+
+// Subscribe has changed called with each Change until cancel is called, as Notifier.Subscribe
+// does. Changed does not block.
+type Subscribe = func(changed func(Change)) (cancel func())
 
 var _ source.SyncingSource = (*Source)(nil)
 
@@ -157,11 +159,8 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 		}
 		fair.Changed(c.From, reconcile.Request{NamespacedName: c.Key})
 	}
-	if s.Subscribe != nil {
-		context.AfterFunc(ctx, s.Subscribe(changed))
-	}
-	for _, n := range s.Notifiers {
-		context.AfterFunc(ctx, n.Subscribe(changed))
+	for _, subscribe := range s.Subscribe {
+		context.AfterFunc(ctx, subscribe(changed))
 	}
 	list.Up()
 	go func() {

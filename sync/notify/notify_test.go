@@ -52,15 +52,14 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 	var others []func()
 	var listed atomic.Int32
 	source := Source{
-		Notifiers: []*Notifier{&changed, &never},
 		List: func(context.Context) ([]types.NamespacedName, error) {
 			listed.Add(1)
 			return []types.NamespacedName{key("a"), key("b"), key("a")}, nil
 		},
-		Subscribe: func(changed func(Change)) func() {
+		Subscribe: []Subscribe{changed.Subscribe, never.Subscribe, func(changed func(Change)) func() {
 			others = append(others, func() { changed(Change{"b", key("c")}) }, func() { changed(Change{}) })
 			return func() { others = nil }
-		},
+		}},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -96,7 +95,7 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 func waiting(t *testing.T, queue *Queue, changed *Notifier, source Source) (listed *atomic.Int32) {
 	t.Helper()
 	listed = &atomic.Int32{}
-	source.Notifiers = []*Notifier{changed}
+	source.Subscribe = []Subscribe{changed.Subscribe}
 	source.List = func(context.Context) ([]types.NamespacedName, error) {
 		listed.Add(1)
 		return []types.NamespacedName{key("a")}, nil
@@ -240,7 +239,7 @@ func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
 	queue := newQueue(t)
 	var changed Notifier
 	source := Source{
-		Notifiers: []*Notifier{&changed},
+		Subscribe: []Subscribe{changed.Subscribe},
 		List: func(context.Context) ([]types.NamespacedName, error) {
 			return []types.NamespacedName{key("a"), key("b"), key("c")}, nil
 		},
