@@ -59,15 +59,12 @@ func NewObservations() *Observations {
 func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	in, ok := o.imported[key]
-	if !ok {
+	in, isKnown := o.imported[key]
+	out, isPublished := o.published[key]
+	if !isKnown || in.Exported && !isPublished {
 		return model.Observation{}, false
 	}
-	out, known := o.published[key]
-	if !known {
-		if in.Exported {
-			return model.Observation{}, false
-		}
+	if !isPublished {
 		out.Publication = model.PublicationNone
 	}
 	seen := in.Observation
