@@ -217,7 +217,7 @@ func (r *importRecordController) plan(ctx context.Context, key types.NamespacedN
 	if err != nil {
 		return nil, nil, err
 	}
-	v.Namespace = decide.Namespace(key.Namespace, namespace, r.Namespace)
+	v.Namespace = decide.Namespace(r.Self, key.Namespace, namespace, r.Namespace)
 	v.Observation = r.observations.OfImport(key)
 	v.Peers = r.Peers.Read(key, len(v.Observation.Problems) > 0)
 	for _, p := range v.Peers {

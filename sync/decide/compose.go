@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -54,14 +54,9 @@ func newImporting(v ImportView) *importing {
 			i.before.Entries = append(i.before.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}, Absent: model.SourcePublished})
 		}
 	}
-	i.sources = map[model.ClusterID]source{}
-	if s, has := i.ownSource(); has {
-		i.sources[i.Self] = s
-	}
-	for _, p := range i.Peers {
-		if s, has := i.peerSource(&p); has {
-			i.sources[p.ID] = s
-		}
+	i.sources = map[model.ClusterID]source{i.Self: i.ownSource()}
+	for n := range i.Peers {
+		i.sources[i.Peers[n].ID] = i.peerSource(&i.Peers[n])
 	}
 	return i
 }
@@ -216,7 +211,7 @@ func (i *importing) replace(e model.Export, standing *model.Import) {
 	at := slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return other.Cluster == e.Cluster })
 	last := append(slices.Delete(slices.Clone(i.list.Entries), at, at+1), i.list.Entries[at])
 	inPlace := i.exports(i.list.Entries)
-	if resolved, _ := merge.ResolveInOrder(inPlace); standing != nil && len(merge.Compare(standingLike(standing, resolved), resolved)) == 0 {
+	if resolved, _ := merge.ResolveInOrder(inPlace); standing != nil && !hasOtherProperties(standing, resolved) {
 		return
 	}
 	if len(merge.Changes(i.exports(last), inPlace)) > 0 {
@@ -224,13 +219,18 @@ func (i *importing) replace(e model.Export, standing *model.Import) {
 	}
 }
 
+// hasOtherProperties reports whether a property of an import as it stands is not what its
+// exports are resolved to.
+func hasOtherProperties(standing, resolved *model.Import) bool {
+	return len(merge.Compare(standingLike(standing, resolved), resolved)) > 0
+}
+
 // standingLike is an import as it stands with the properties of resolved that no object
 // says, and without the ports that nothing of resolved has: those of what is not read.
 func standingLike(standing, resolved *model.Import) *model.Import {
 	out := *standing
 	out.Tiers, out.Selector, out.Targets = resolved.Tiers, resolved.Selector, resolved.Targets
-	lost := func(f corev1.IPFamily) bool { return !slices.Contains(resolved.IPFamilies, f) }
-	if len(resolved.IPFamilies) == 0 || !slices.ContainsFunc(standing.IPFamilies, lost) {
+	if known := sets.New(resolved.IPFamilies...); len(known) == 0 || known.HasAll(standing.IPFamilies...) {
 		out.IPFamilies = resolved.IPFamilies // the Service has those that this cluster has
 	}
 	if standing.Labels == nil { // of a Service, which does not have them
@@ -258,11 +258,10 @@ func (i *importing) join(e model.Export) {
 
 // confirm makes the export the first one that the annotation of the ServiceImport names.
 func (i *importing) confirm() {
-	imported := i.Current.Import
-	if imported == nil || !model.IsManaged(imported) || imported.Annotations[model.AnnotationConfirmTakeover] == "" {
+	text := i.Current.ImportAnnotations()[model.AnnotationConfirmTakeover]
+	if text == "" {
 		return
 	}
-	text := imported.Annotations[model.AnnotationConfirmTakeover]
 	at := slices.IndexFunc(i.list.Entries, func(e model.Entry) bool { return e.UID != "" && e.ID() == text })
 	if at < 0 {
 		i.problems = append(i.problems, model.Problemf(model.ReasonInvalidAnnotation, "",

@@ -106,8 +106,8 @@ type ExportDecision struct {
 func Export(v ExportView) ExportDecision {
 	e := newExporting(v)
 	for _, row := range e.table() {
-		if detail, applies := row.applies(); applies {
-			e.d.Finding = ExportFinding{State: row.state, Publication: row.publication, Detail: detail}
+		if row.applies {
+			e.d.Finding = ExportFinding{State: row.state, Publication: row.publication, Detail: row.detail}
 			row.do()
 			break
 		}

@@ -42,39 +42,40 @@ import (
 type exportRow struct {
 	state       model.ExportState
 	publication model.Publication
-	// applies reports whether the row does, and why, as a condition says it.
-	applies func() (detail string, applies bool)
-	do      func()
+	applies     bool
+	detail      string // why, as a condition says it
+	do          func()
 }
 
 // table is the export table for one decision.
 func (e *exporting) table() []exportRow {
-	when := func(applies bool, detail string) func() (string, bool) {
-		return func() (string, bool) { return detail, applies }
-	}
-	service, verdict, invalid := e.Local.Service, e.Local.Verdict, fmt.Sprint(e.invalid)
+	service, verdict := e.Local.Service, e.Local.Verdict
+	unknown, lost, invalid := e.unknown(), e.lost(), e.whyInvalid()
 	_, isRefused := errors.AsType[*model.NotExportableError](e.invalid)
 	undefined := fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, e.Live.Undefined)
 	unevaluated := "policies could not be evaluated, so what is published stays as it is: " + verdict.Problem
 	return []exportRow{
-		{model.ExportDuplicate, model.PublicationFailed, when(e.Duplicate != "", e.Duplicate), e.changeNothing},
-		{model.ExportUnknown, model.PublicationPending, e.isUnknown, e.wait},
-		{model.ExportUndefined, model.PublicationPending, when(e.isGone() && e.Live.Undefined != "", undefined), e.wait},
-		{model.ExportLost, model.PublicationPending, e.isLost, e.markLost},
-		{model.ExportEnded, model.PublicationNone, when(e.Local.Export == nil, ""), e.withdraw},
-		{model.ExportNoService, model.PublicationNone, when(service == nil || service.DeletionTimestamp != nil, invalid), e.withdraw},
-		{model.ExportNotExportable, model.PublicationNone, when(isRefused, invalid), e.withdraw},
-		{model.ExportInvalid, model.PublicationWithheld, e.isInvalid, e.withdrawFromKnown},
-		{model.ExportInGrace, model.Published, e.isInGrace, e.publishInGrace},
-		{model.ExportDenied, model.PublicationWithheld, when(verdict.Outcome == decision.Denied, joinViolations(verdict.Violations, "; ")), e.withdraw},
-		{model.ExportNotEvaluated, model.PublicationPending, when(verdict.Outcome != decision.Allowed, unevaluated), e.keepUnevaluated},
-		{model.ExportPublished, model.Published, when(true, ""), e.publish},
+		{model.ExportDuplicate, model.PublicationFailed, e.Duplicate != "", e.Duplicate, e.changeNothing},
+		{model.ExportUnknown, model.PublicationPending, unknown != "", unknown, e.wait},
+		{model.ExportUndefined, model.PublicationPending, e.isGone() && e.Live.Undefined != "", undefined, e.wait},
+		{model.ExportLost, model.PublicationPending, lost != "", lost, e.markLost},
+		{model.ExportEnded, model.PublicationNone, e.Local.Export == nil, "", e.withdraw},
+		{model.ExportNoService, model.PublicationNone, service == nil || service.DeletionTimestamp != nil, invalid, e.withdraw},
+		{model.ExportNotExportable, model.PublicationNone, isRefused, invalid, e.withdraw},
+		{model.ExportInvalid, model.PublicationWithheld, invalid != "", invalid, e.withdrawFromKnown},
+		{model.ExportInGrace, model.Published, e.isInGrace(), "", e.publishInGrace},
+		{model.ExportDenied, model.PublicationWithheld, verdict.Outcome == decision.Denied, joinViolations(verdict.Violations, "; "), e.withdraw},
+		{model.ExportNotEvaluated, model.PublicationPending, verdict.Outcome != decision.Allowed, unevaluated, e.keepUnevaluated},
+		{model.ExportPublished, model.Published, true, "", e.publish},
 	}
 }
 
-func (e *exporting) isUnknown() (string, bool) {
+// unknown is why it is not known what became of the ServiceExport; empty if it is, or if
+// that does not matter.
+func (e *exporting) unknown() string {
 	var problem string
 	switch export := e.Local.Export; {
+	case e.Duplicate != "": // whatever became of it
 	case e.isGone():
 		problem = e.needLive().absence()
 	case export != nil && e.Local.Service == nil && len(e.published) > 0:
@@ -82,7 +83,10 @@ func (e *exporting) isUnknown() (string, bool) {
 	case export != nil && (e.losesSlice() || e.Live.Read && e.Live.Problem == ""):
 		problem = e.needLive().presence(export.UID)
 	}
-	return fmt.Sprintf("what is published of ServiceExport %s stays as it is: %s", e.Local.Key, problem), problem != ""
+	if problem == "" {
+		return ""
+	}
+	return fmt.Sprintf("what is published of ServiceExport %s stays as it is: %s", e.Local.Key, problem)
 }
 
 // losesSlice reports whether a slice is gone whose copy is published. After a restore,
@@ -102,14 +106,14 @@ func (e *exporting) losesSlice() bool {
 // isGone reports whether something is to be withdrawn because there is no ServiceExport.
 func (e *exporting) isGone() bool { return e.Local.Export == nil && len(e.stated()) > 0 }
 
-// isLost reports whether nobody deleted the ServiceExport, and no administrator confirmed
-// that it is gone.
-func (e *exporting) isLost() (string, bool) {
+// lost is why nobody deleted the ServiceExport that is gone; empty if somebody did, or an
+// administrator confirmed that it is to end.
+func (e *exporting) lost() string {
 	why := ""
 	for _, record := range e.stated() {
 		switch confirmed := record.Annotations[model.AnnotationConfirmLost] == "true"; {
 		case record.Spec.Lost && confirmed:
-			return "", false
+			return ""
 		case record.Spec.Lost && why == "":
 			why = "its record is marked as lost"
 		case !record.Spec.Lost:
@@ -118,20 +122,23 @@ func (e *exporting) isLost() (string, bool) {
 			}
 		}
 	}
+	if !e.isGone() || why == "" {
+		return ""
+	}
 	return fmt.Sprintf("ServiceExport %s was not found, nobody deleted it, and what is published of it stays: %s; "+
-		"create it again, or run kubectl comity confirm lost %s if it is to end", e.Local.Key, why, e.Local.Key), e.isGone() && why != ""
+		"create it again, or run kubectl comity confirm lost %s if it is to end", e.Local.Key, why, e.Local.Key)
 }
 
-func (e *exporting) isInvalid() (string, bool) {
+func (e *exporting) whyInvalid() string {
 	switch {
 	case e.invalid != nil:
-		return e.invalid.Error(), true
+		return e.invalid.Error()
 	case exchange.ReservedNamespace(e.Local.Key.Namespace):
-		return fmt.Sprintf("Namespace %s belongs to the cluster itself, and no member imports into it; export from another namespace", e.Local.Key.Namespace), true
+		return fmt.Sprintf("Namespace %s belongs to the cluster itself, and no member imports into it; export from another namespace", e.Local.Key.Namespace)
 	case e.nowhere != nil:
-		return e.nowhere.Error(), true
+		return e.nowhere.Error()
 	}
-	return "", false
+	return ""
 }
 
 // withdrawFromKnown publishes nothing. A selector that selects no member now, or policies
@@ -146,13 +153,11 @@ func (e *exporting) withdrawFromKnown() {
 	}
 }
 
-func (e *exporting) isInGrace() (string, bool) {
-	if e.Local.Verdict.Outcome != decision.Denied {
-		return "", false
+func (e *exporting) isInGrace() (is bool) {
+	if e.Local.Verdict.Outcome == decision.Denied {
+		e.grace, is = graceOf(e.Local, e.Records, e.Now)
 	}
-	var in bool
-	e.grace, in = graceOf(e.Local, e.Records, e.Now)
-	return "", in
+	return is
 }
 
 // IsNewlyLost reports whether a decision marks a record as lost that was not marked.

@@ -73,8 +73,8 @@ func (f *FirstPass) Attempted(part Part, key types.NamespacedName, succeeded boo
 
 // isComplete reports whether both parts were seeded and nothing of them is pending.
 func (f *FirstPass) isComplete() bool {
-	isDone := func(pending map[types.NamespacedName]int) bool { return pending != nil && len(pending) == 0 }
-	return isDone(f.pending[Exports]) && isDone(f.pending[Namespaces])
+	exports, namespaces := f.pending[Exports], f.pending[Namespaces]
+	return exports != nil && namespaces != nil && len(exports)+len(namespaces) == 0
 }
 
 // IsComplete reports whether everything was published, or attempted three times.

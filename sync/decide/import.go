@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -88,7 +87,7 @@ type ImportDecision struct {
 // stored, and to what was read (see importtable.go).
 func Import(v ImportView) ImportDecision {
 	i := newImporting(v)
-	hasNamespace := Namespace(v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace) == NamespaceReady
+	hasNamespace := Namespace(v.Self, v.Local.Key.Namespace, v.Local.Namespace, v.ComityNamespace).Reason == ""
 	starting := model.Without(i.unsynced, func(id model.ClusterID) bool { return id != i.Self && !isStarting(i.known(id)) })
 	d := ImportDecision{Finding: ImportFinding{Exported: v.Local.Export != nil, Observation: model.Observation{Unsynced: i.unsynced, Starting: starting}}}
 	if i.forms && !v.ImportDisabled && v.Now.Before(v.FormsAt) && slices.ContainsFunc(v.Peers, isAwaited) {
@@ -217,18 +216,22 @@ func (f ImportFinding) AfterPlan(planned plan.ImportPlan, refused, contested []m
 // Obstacle is the object of somebody else that a problem of this reason is
 // about; nil if it is about none.
 func Obstacle(reason string, current plan.Current) plan.Object {
-	var all []plan.Object
-	switch reason {
-	case model.ReasonForeignImport:
-		if current.Import != nil {
-			return current.Import
+	switch {
+	case reason == model.ReasonForeignImport && current.Import != nil:
+		return current.Import
+	case reason == model.ReasonNameTaken:
+		for _, s := range current.Services {
+			if !model.IsManaged(s) {
+				return s
+			}
 		}
-	case model.ReasonNameTaken:
-		all = append(model.Map(current.Services, func(s *corev1.Service) plan.Object { return s }),
-			model.Map(current.Slices, func(s *discoveryv1.EndpointSlice) plan.Object { return s })...)
+		for _, s := range current.Slices {
+			if !model.IsManaged(s) {
+				return s
+			}
+		}
 	}
-	foreign, _ := model.Find(all, func(o plan.Object) bool { return !model.IsManaged(o) })
-	return foreign
+	return nil
 }
 
 // ImportInputs are what policies with stage Import decide on for one import: the

@@ -50,29 +50,31 @@ type source struct {
 	export *model.Export // what is imported; only if State.IsRead
 }
 
-// ownSource is this cluster's own export; false if it is no source.
-func (i *importing) ownSource() (source, bool) {
+// ownSource is this cluster's own export; the zero value if it is no source.
+func (i *importing) ownSource() source {
 	entry, listed := i.before.Find(i.Self)
 	var s source
 	s.Liveness.State, s.State, s.Why = model.Connected, i.Own.State, i.Own.Why
 	if s.State == model.SourceNotRead && entry.Absent.IsOut() { // as in peerSource
 		s.State, s.Why = entry.Absent, ""
 	}
-	if s.State != model.SourcePublished {
-		return s, listed
+	if s.State == model.SourcePublished {
+		export, err := modelExport(i.Self, i.MaintainSelectors, i.Local)
+		if err == nil {
+			s.publish(&export, entry, listed, i.Now)
+			return s
+		}
+		s.State, s.Why = model.SourceSuspended, err.Error() // there is nothing that can be exported
 	}
-	export, err := modelExport(i.Self, i.MaintainSelectors, i.Local)
-	if err != nil { // there is nothing that can be exported
-		s.State, s.Why = model.SourceSuspended, err.Error()
-		return s, listed
+	if !listed {
+		return source{}
 	}
-	s.publish(&export, entry, listed, i.Now)
-	return s, true
+	return s
 }
 
-// peerSource finds the row of one other cluster; false if it is no source: it has no entry,
-// and publishes nothing that is imported.
-func (i *importing) peerSource(p *exchange.Published) (source, bool) {
+// peerSource finds the row of one other cluster; the zero value if it is no source: it has no
+// entry, and publishes nothing that is imported.
+func (i *importing) peerSource(p *exchange.Published) source {
 	entry, listed := i.before.Find(p.ID)
 	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.rulings[p.ID]
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, withdraws(p, entry)
@@ -80,7 +82,7 @@ func (i *importing) peerSource(p *exchange.Published) (source, bool) {
 	case p.Removed:
 		s.State = model.SourceRemoved
 	case !listed && !isAllowed:
-		return s, false
+		return source{}
 	case listed && stated != "":
 		s.State = stated
 	case ruled.denies():
@@ -104,7 +106,7 @@ func (i *importing) peerSource(p *exchange.Published) (source, bool) {
 	default:
 		s.State = model.SourceMissing
 	}
-	return s, true
+	return s
 }
 
 // publish is the row of an export that is used: which of the last three, by the entry e if it

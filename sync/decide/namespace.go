@@ -15,40 +15,27 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// NamespaceState says whether something can be imported into a namespace.
-type NamespaceState int
-
-// The zero value is invalid, so that a forgotten field is noticed.
-const (
-	NamespaceReady NamespaceState = iota + 1
-	NamespaceMissing
-	NamespaceTerminating
-	// NamespaceReserved is that of the cluster's own, Comity's and the exchange's
-	// namespaces.
-	NamespaceReserved
-)
-
-// Namespace is the state of the namespace called name, nil if it does not exist.
-// own is the namespace of Comity.
-func Namespace(name string, namespace *corev1.Namespace, own string) NamespaceState {
+// Namespace is the report of cluster self on all exports of the namespace called name, which
+// is nil if it does not exist there: why nothing can be imported into it. Its Reason is empty
+// if something can. Reserved are the cluster's own, Comity's, which is called own, and the
+// exchange namespaces.
+func Namespace(self model.ClusterID, name string, namespace *corev1.Namespace, own string) model.Report {
 	switch {
-	case name == own || exchange.ReservedNamespace(name):
-		return NamespaceReserved
+	case name == own || exchange.ReservedNamespace(name) || namespace != nil && metav1.HasLabel(namespace.ObjectMeta, model.LabelExchangeFrom):
+		return notImported(model.ReasonNamespaceReserved, "namespace %s is reserved in cluster %s; export from another one", name, self)
 	case namespace == nil:
-		return NamespaceMissing
-	case metav1.HasLabel(namespace.ObjectMeta, model.LabelExchangeFrom):
-		return NamespaceReserved
+		return notImported(model.ReasonNamespaceMissing, "cluster %s has no namespace %s; create it there", self, name)
 	case namespace.DeletionTimestamp != nil:
-		return NamespaceTerminating
+		return notImported(model.ReasonNamespaceMissing, "namespace %s of cluster %s is being deleted; create it again there", name, self)
 	}
-	return NamespaceReady
+	return model.Report{}
 }
 
 // NamespaceRecord is the record of the namespace called name, with its identity labels; nil
 // of one that cannot be imported into, and of one whose labels published does not select
 // (nil selects all). Only the identity labels leave the cluster.
 func NamespaceRecord(name string, namespace *corev1.Namespace, own string, identityLabels []string, published labels.Selector) *exchangev1alpha1.NamespaceRecordSpec {
-	if Namespace(name, namespace, own) != NamespaceReady || published != nil && !published.Matches(labels.Set(namespace.Labels)) {
+	if Namespace("", name, namespace, own).Reason != "" || published != nil && !published.Matches(labels.Set(namespace.Labels)) {
 		return nil
 	}
 	return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity(namespace, identityLabels)}

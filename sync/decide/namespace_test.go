@@ -5,6 +5,7 @@ package decide
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,29 +40,33 @@ func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
 // FAULTS.md 24: a namespace that is deleted, or made late or again.
 func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
 	gone := metav1.Now()
+	reserved := func(name string) string {
+		return "NamespaceReserved: namespace " + name + " is reserved in cluster b; export from another one"
+	}
 	for name, tc := range map[string]struct {
 		name      string
 		namespace metav1.ObjectMeta
 		missing   bool
-		want      NamespaceState
+		want      string
 	}{
-		"none":                       {name: "shop", missing: true, want: NamespaceMissing},
-		"a user's":                   {name: "shop", namespace: metav1.ObjectMeta{Labels: map[string]string{"team": "x", "other": "y"}}, want: NamespaceReady},
-		"one that is being deleted":  {name: "shop", namespace: metav1.ObjectMeta{DeletionTimestamp: &gone}, want: NamespaceTerminating},
-		"Comity's own":               {name: "comity-system", want: NamespaceReserved},
-		"Comity's own, not read yet": {name: "comity-system", missing: true, want: NamespaceReserved},
-		"the cluster's own":          {name: "kube-system", want: NamespaceReserved},
-		"one of the exchange":        {name: "comity-a", namespace: metav1.ObjectMeta{Labels: map[string]string{model.LabelExchangeFrom: "a"}}, want: NamespaceReserved},
+		"none":                       {name: "shop", missing: true, want: "NamespaceMissing: cluster b has no namespace shop; create it there"},
+		"a user's":                   {name: "shop", namespace: metav1.ObjectMeta{Labels: map[string]string{"team": "x", "other": "y"}}},
+		"one that is being deleted":  {name: "shop", namespace: metav1.ObjectMeta{DeletionTimestamp: &gone}, want: "NamespaceMissing: namespace shop of cluster b is being deleted; create it again there"},
+		"Comity's own":               {name: "comity-system", want: reserved("comity-system")},
+		"Comity's own, not read yet": {name: "comity-system", missing: true, want: reserved("comity-system")},
+		"the cluster's own":          {name: "kube-system", want: reserved("kube-system")},
+		"one of the exchange":        {name: "comity-a", namespace: metav1.ObjectMeta{Labels: map[string]string{model.LabelExchangeFrom: "a"}}, want: reserved("comity-a")},
 	} {
 		var namespace *corev1.Namespace
 		if !tc.missing {
 			namespace = &corev1.Namespace{ObjectMeta: tc.namespace}
 		}
-		if got := Namespace(tc.name, namespace, "comity-system"); got != tc.want {
+		got := Namespace("b", tc.name, namespace, "comity-system")
+		if text := strings.TrimSuffix(got.Reason+": "+got.Message, ": "); got.Imported || text != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 		var want *exchangev1alpha1.NamespaceRecordSpec
-		if tc.want == NamespaceReady {
+		if tc.want == "" {
 			want = &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"team": "x"}}
 		}
 		if diff := cmp.Diff(want, NamespaceRecord(tc.name, namespace, "comity-system", []string{"team", "zone"}, nil)); diff != "" {

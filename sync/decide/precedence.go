@@ -46,7 +46,7 @@ func differs(standing, resolved *model.Import) bool {
 	switch {
 	case resolved == nil || standing == nil:
 		return resolved != nil
-	case len(merge.Compare(standingLike(standing, resolved), resolved)) > 0:
+	case hasOtherProperties(standing, resolved):
 		return true
 	}
 	return slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {

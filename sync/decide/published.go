@@ -11,6 +11,8 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -189,11 +191,7 @@ func IsEnded(record *exchangev1alpha1.ExportRecord) bool {
 
 // StatementOrder sorts statements of withdrawal by when they were stated.
 func StatementOrder(record *exchangev1alpha1.ExportRecord) string {
-	at := time.Time{}
-	if record.Spec.WithdrawnAt != nil {
-		at = record.Spec.WithdrawnAt.Time
-	}
-	return at.UTC().Format(time.RFC3339) + "/" + record.Namespace + "/" + record.Name
+	return ptr.Deref(record.Spec.WithdrawnAt, metav1.Time{}).UTC().Format(time.RFC3339) + "/" + record.Namespace + "/" + record.Name
 }
 
 // collect chooses the statements of ended exports that no member needs any more, and when
@@ -204,10 +202,7 @@ func (e *exporting) collect() {
 		if !e.d.Plan.IsOwn(record) || !IsEnded(record) || slices.Contains(e.d.Plan.Audience, record.Namespace) || record.Spec.ExportUID == e.d.Plan.Exists {
 			continue
 		}
-		age := time.Duration(0) // also of a statement without a time, which gets one now
-		if at := record.Spec.WithdrawnAt; at != nil {
-			age = e.Now.Sub(at.Time)
-		}
+		age := e.Now.Sub(ptr.Deref(record.Spec.WithdrawnAt, metav1.NewTime(e.Now)).Time) // one without a time gets one now
 		if age >= collectAnyway || age >= collectAfter && e.isFollowed(record) || StatementOrder(record) < e.CollectBefore {
 			e.d.Plan.Collect = append(e.d.Plan.Collect, record.Namespace)
 			continue

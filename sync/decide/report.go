@@ -25,8 +25,8 @@ type ReportView struct {
 	Self model.ClusterID
 	// ImportDisabled: another implementation imports here.
 	ImportDisabled bool
-	// Namespace is the state of the namespace to import into.
-	Namespace NamespaceState
+	// Namespace is that of the namespace to import into, in this cluster.
+	Namespace model.Report
 	// Peers are what the other clusters publish under that name, with slices if the
 	// Observation has problems: that of the members, and of the clusters that were removed.
 	// What was reported to these goes.
@@ -115,18 +115,17 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 	switch {
 	case v.ImportDisabled:
 		return notImported(model.ReasonImportDisabled, "another implementation imports in cluster %s", v.Self), true
-	case v.Namespace == NamespaceReserved:
-		return notImported(model.ReasonNamespaceReserved, "namespace %s is reserved in cluster %s; export from another one", v.Key.Namespace, v.Self), true
-	case v.Namespace == NamespaceMissing:
-		return notImported(model.ReasonNamespaceMissing, "cluster %s has no namespace %s; create it there", v.Self, v.Key.Namespace), true
-	case v.Namespace == NamespaceTerminating:
-		return notImported(model.ReasonNamespaceMissing, "namespace %s of cluster %s is being deleted; create it again there", v.Key.Namespace, v.Self), true
+	case v.Namespace.Reason != "":
+		return v.Namespace, true
 	}
 	if kept, is := v.byRule(source); is {
 		return kept, true
 	}
-	if i := v.Observation.Import; i == nil || !slices.ContainsFunc(i.Constituents, func(c model.Constituent) bool { return c.Cluster == source }) {
-		return model.Report{}, false // it was not reconciled with this export
+	if v.Observation.Import == nil {
+		return model.Report{}, false
+	}
+	if _, has := v.Observation.Import.Constituent(source); !has { // it was not reconciled with this export
+		return model.Report{}, false
 	}
 	var leftOut []model.Problem
 	for _, p := range v.Observation.Problems {
@@ -293,10 +292,11 @@ func notReportedBy(m model.Member) model.Report {
 // noHeartbeat says since when the heartbeat of m is missing, and why if that is
 // known. The text stays the same as long as it is missing.
 func noHeartbeat(m model.Member) string {
-	text := fmt.Sprintf("no heartbeat of cluster %s was seen since Comity started here", m.ID)
+	since := "Comity started here"
 	if !m.Liveness.Confirmed.IsZero() {
-		text = fmt.Sprintf("no heartbeat of cluster %s was seen since %s", m.ID, m.Liveness.Confirmed.UTC().Format(time.RFC3339))
+		since = m.Liveness.Confirmed.UTC().Format(time.RFC3339)
 	}
+	text := fmt.Sprintf("no heartbeat of cluster %s was seen since %s", m.ID, since)
 	if m.Liveness.Message != "" {
 		text += ": " + m.Liveness.Message
 	}

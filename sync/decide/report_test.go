@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -26,6 +28,14 @@ func seen(problems []model.Problem, clusters ...model.ClusterID) model.Observati
 	}
 	return o
 }
+
+// What the namespace of the exports can be in cluster b.
+var (
+	namespaceReady       model.Report
+	namespaceMissing     = Namespace("b", "shop", nil, "comity-system")
+	namespaceReserved    = Namespace("b", "shop", nil, "shop")
+	namespaceTerminating = Namespace("b", "shop", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}, "comity-system")
+)
 
 func frozenBy(id model.ClusterID, state model.SourceState) *model.Freeze {
 	return &model.Freeze{By: model.SourceExport{Cluster: id}, State: state, Waits: true}
@@ -48,7 +58,7 @@ type parts struct {
 }
 
 func (p parts) view(self model.ClusterID) ReportView {
-	v := ReportView{Key: web, Self: self, Namespace: NamespaceReady, Observation: p.Observation, Unavailable: p.Unavailable}
+	v := ReportView{Key: web, Self: self, Namespace: namespaceReady, Observation: p.Observation, Unavailable: p.Unavailable}
 	for _, m := range p.Members {
 		peer := exchange.Published{Member: m, Removed: slices.Contains(p.Removed, m.ID), Slices: someEndpoints}
 		for _, e := range p.Exports {
@@ -105,14 +115,14 @@ func TestTheResultOfAnImport(t *testing.T) {
 	}{
 		{name: "contributes", change: func(*ReportView) {}, want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "importing is off, whatever else", change: func(s *ReportView) {
-			s.ImportDisabled, s.Namespace, s.Observation = true, NamespaceMissing, model.Observation{}
+			s.ImportDisabled, s.Namespace, s.Observation = true, namespaceMissing, model.Observation{}
 		},
 			want: model.Report{Reason: model.ReasonImportDisabled}, says: "another implementation imports in cluster b"},
-		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceReserved, model.Observation{} },
+		{name: "the namespace is Comity's", change: func(s *ReportView) { s.Namespace, s.Observation = namespaceReserved, model.Observation{} },
 			want: model.Report{Reason: model.ReasonNamespaceReserved}, says: "namespace shop is reserved in cluster b"},
-		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = NamespaceMissing, model.Observation{} },
+		{name: "there is no namespace", change: func(s *ReportView) { s.Namespace, s.Observation = namespaceMissing, model.Observation{} },
 			want: model.Report{Reason: model.ReasonNamespaceMissing}, says: "cluster b has no namespace shop; create it there"},
-		{name: "the namespace is going", change: func(s *ReportView) { s.Namespace = NamespaceTerminating },
+		{name: "the namespace is going", change: func(s *ReportView) { s.Namespace = namespaceTerminating },
 			want: model.Report{Reason: model.ReasonNamespaceMissing}, says: "is being deleted"},
 		{name: "it was reconciled without this export", change: func(s *ReportView) { s.Observation = seen(nil, "c") }, unknown: true},
 		{name: "the import was not reconciled, or nothing was resolved yet", change: func(s *ReportView) { s.Observation = model.Observation{} }, unknown: true},
@@ -156,7 +166,7 @@ func TestTheResultOfAnImport(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			s := ReportView{
-				Key: web, Self: "b", Namespace: NamespaceReady,
+				Key: web, Self: "b", Namespace: namespaceReady,
 				Observation: seen(nil, "a", "c"), Peers: []exchange.Published{{Member: model.Member{ID: "a"}, Slices: someEndpoints}},
 			}
 			c.change(&s)
@@ -179,7 +189,7 @@ func TestManyProblemsFitIntoARecord(t *testing.T) {
 	for range 100 {
 		problems = append(problems, model.Problem{Reason: model.ReasonInvalidEndpoints, Cluster: "a", Message: strings.Repeat("ü", len(problems)+1)})
 	}
-	s := ReportView{Key: web, Self: "b", Namespace: NamespaceReady, Observation: seen(problems, "a")}
+	s := ReportView{Key: web, Self: "b", Namespace: namespaceReady, Observation: seen(problems, "a")}
 	got, _ := s.result(exchange.Published{Member: model.Member{ID: "a"}, Slices: someEndpoints})
 	if len(got.Message) > maxMessage {
 		t.Errorf("%d bytes", len(got.Message))
@@ -198,61 +208,61 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 		name      string
 		key       types.NamespacedName
 		view      parts
-		namespace NamespaceState
+		namespace model.Report
 		want      string
 	}{
 		{"each source hears of its own export alone", web, parts{
 			Members:     []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports:     []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}},
 			Observation: seen([]model.Problem{{Cluster: "c", Reason: model.ReasonAddressOverlap, Message: "overlap"}}, "a", "c"),
-		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c AddressOverlap uc"},
+		}, namespaceReady, "comity-b-to-a Imported ua, comity-b-to-c AddressOverlap uc"},
 		{"what is not exported any more is cleared", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)},
-		}, NamespaceReady, ""},
+		}, namespaceReady, ""},
 		{"unless its source was not read", web, parts{
 			Members: []model.Member{member("a", false, model.Connected)},
-		}, NamespaceReady, "comity-b-to-a kept"},
+		}, namespaceReady, "comity-b-to-a kept"},
 		{"or it is missing", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
-		}, NamespaceReady, "comity-b-to-a kept"},
+		}, namespaceReady, "comity-b-to-a kept"},
 		{"nothing new is said before the loop looked", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a"}}},
-		}, NamespaceReady, "comity-b-to-a kept"},
+		}, namespaceReady, "comity-b-to-a kept"},
 		{"nothing is written where nothing can be", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Observation: seen(nil, "a", "c"), Unavailable: map[string]string{"comity-b-to-a": "missing"},
-		}, NamespaceReady, "comity-b-to-a kept, comity-b-to-c Imported uc"},
+		}, namespaceReady, "comity-b-to-a kept, comity-b-to-c Imported uc"},
 		{"an odd id", web, parts{
 			Members: []model.Member{member(odd, true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: odd, UID: "u"}}}, Observation: seen(nil, odd),
-		}, NamespaceReady, oddNamespace + " Imported u"},
+		}, namespaceReady, oddNamespace + " Imported u"},
 		{"a lost cluster that was read hears of its export", web, parts{
 			Members: []model.Member{member("a", true, model.Lost)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: seen(nil, "a"),
-		}, NamespaceReady, "comity-b-to-a Imported ua"},
+		}, namespaceReady, "comity-b-to-a Imported ua"},
 		{"whose record is refused hears it, wherever the others are", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
 			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
-		}, NamespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
+		}, namespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
 		{"unless it is missing", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
 			Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
-		}, NamespaceReady, "comity-b-to-a kept"},
+		}, namespaceReady, "comity-b-to-a kept"},
 		{"an export that ended, and that the import lists still", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},
 			Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceEnded}, model.Source{Cluster: "b", UID: "own", State: model.SourceEnded},
 				model.Source{Cluster: "left", UID: "u", State: model.SourceEnded}),
-		}, NamespaceReady, "comity-b-to-a Imported ua, comity-b-to-c kept"},
+		}, namespaceReady, "comity-b-to-a Imported ua, comity-b-to-c kept"},
 		{"one that is suspended is not reported", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", UID: "ua", State: model.SourceSuspended}),
-		}, NamespaceReady, ""},
+		}, namespaceReady, ""},
 		{"what was reported to a cluster that was removed is cleared", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Removed: []model.ClusterID{"a"},
-		}, NamespaceReady, ""},
+		}, namespaceReady, ""},
 		{"there is no namespace", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}},
-		}, NamespaceMissing, "comity-b-to-a NamespaceMissing ua"},
+		}, namespaceMissing, "comity-b-to-a NamespaceMissing ua"},
 		{"Comity's own namespace", types.NamespacedName{Namespace: "comity-system", Name: "web"}, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}},
-		}, NamespaceReserved, "comity-b-to-a NamespaceReserved ua"},
+		}, namespaceReserved, "comity-b-to-a NamespaceReserved ua"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

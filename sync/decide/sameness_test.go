@@ -72,7 +72,7 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			if !strings.Contains(d.Finding.Problems[0].Message, what) || d.Finding.Problems[0].Cluster != "c" {
 				t.Errorf("the problem is %+v", d.Finding.Problems[0])
 			}
-			report, known := ReportView{Key: web, Self: "a", Namespace: NamespaceReady,
+			report, known := ReportView{Key: web, Self: "a", Namespace: namespaceReady,
 				Observation: model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result(*s.peer("c"))
 			if !known || report.Imported != tc.kept || report.Reason != tc.reason || !strings.Contains(report.Message, what) {
 				t.Errorf("reported %+v", report)

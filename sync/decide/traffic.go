@@ -53,8 +53,10 @@ func (i *importing) direct(d *ImportDecision) {
 		if t := trafficOf(silent || wasDown, drained, forced, choice); t != model.Served {
 			in.Traffic[p.ID] = t
 		}
-		if at := slices.IndexFunc(d.Finding.Sources, func(s model.Source) bool { return s.Cluster == p.ID }); at >= 0 {
-			d.Finding.Sources[at].Down, d.Finding.Sources[at].Drained = silent && choice != model.OnLostKeep, drained
+		for n := range d.Finding.Sources {
+			if s := &d.Finding.Sources[n]; s.Cluster == p.ID {
+				s.Down, s.Drained = silent && choice != model.OnLostKeep, drained
+			}
 		}
 	}
 	i.addTiers(d)
@@ -303,23 +305,24 @@ func (i *importing) isPresumedDown(id model.ClusterID) bool {
 // the ServiceImport, of that export as KEP-5939 has it, or of the Namespace of this cluster.
 // While the first that is set cannot be read, those that stand apply, else what comes next.
 func (v *ImportView) tiersFor(from model.ClusterID, exported, standing string) (model.Tiers, []model.Problem) {
-	asked := []struct{ where, text string }{}
-	ask := func(where string, annotations map[string]string) {
-		if text, set := annotations[model.AnnotationTiers]; set {
-			asked = append(asked, struct{ where, text string }{where, text})
-		}
-	}
-	if imported := v.Current.Import; imported != nil && model.IsManaged(imported) {
-		ask("ServiceImport "+v.Local.Key.String(), imported.Annotations)
-	}
-	if exported != "" {
-		ask(fmt.Sprintf("cluster %s, ServiceExport %s", from, v.Local.Key), map[string]string{model.AnnotationTiers: exported})
-	}
+	ofImport, asksImport := v.Current.ImportAnnotations()[model.AnnotationTiers]
+	var ofNamespace string
+	var asksNamespace bool
 	if v.Local.Namespace != nil {
-		ask("Namespace "+v.Local.Namespace.Name, v.Local.Namespace.Annotations)
+		ofNamespace, asksNamespace = v.Local.Namespace.Annotations[model.AnnotationTiers]
 	}
 	var problems []model.Problem
-	for _, a := range asked {
+	for _, a := range []struct {
+		asks        bool
+		text, where string
+	}{
+		{asksImport, ofImport, fmt.Sprintf("ServiceImport %s", v.Local.Key)},
+		{exported != "", exported, fmt.Sprintf("cluster %s, ServiceExport %s", from, v.Local.Key)},
+		{asksNamespace, ofNamespace, "Namespace " + v.Local.Key.Namespace},
+	} {
+		if !a.asks {
+			continue
+		}
 		tiers, err := model.ParseTiers(a.text)
 		if err == nil {
 			return tiers, problems

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -23,14 +24,13 @@ import (
 type disagreement struct {
 	title  string
 	values []value // those of older exports first
-	// used is the text of the value in use, and note says why it is used.
-	used, note string
 }
 
 // value is one value of a property and the clusters that have it, oldest first.
 type value struct {
 	text     string
 	clusters []model.ClusterID
+	note     string // why it is used, or not; empty of one that another one was preferred to
 }
 
 // compare groups imports by the text of one property. Those with the same text agree.
@@ -48,7 +48,7 @@ func compare(title string, imports []*model.Import, text show) disagreement {
 		d.values[at].clusters = append(d.values[at].clusters, i.Constituents[0].Cluster)
 	}
 	if len(d.values) > 0 {
-		d.used, d.note = d.values[0].text, usedNote(imports)
+		d.values[0].note = usedNote(imports)
 	}
 	return d
 }
@@ -109,8 +109,7 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 	// A constituent that lacks one of the import's IP families gets no traffic of that family.
 	// One with more families than the import is no conflict. One with unknown families is ignored.
 	misses := func(i *model.Import) bool {
-		return len(i.IPFamilies) > 0 &&
-			slices.ContainsFunc(resolved.IPFamilies, func(f corev1.IPFamily) bool { return !slices.Contains(i.IPFamilies, f) })
+		return len(i.IPFamilies) > 0 && !sets.New(i.IPFamilies...).HasAll(resolved.IPFamilies...)
 	}
 	if slices.ContainsFunc(alone, misses) {
 		found = append(found, finding{mcsv1beta1.ServiceExportReasonIPFamilyConflict, []disagreement{compare("IP families", alone, showFamilies)}})
@@ -198,9 +197,6 @@ func (c Change) String() string {
 // order. Further ports of after are no change, and neither is another order of ports
 // or IP families. The exports are ordered as for ResolveInOrder.
 func Changes(before, after []model.Export) []Change {
-	if len(before) == 0 || len(after) == 0 {
-		return nil
-	}
 	return Compare(resolve(before), resolve(after))
 }
 
@@ -282,8 +278,8 @@ func (d disagreement) write(limit detail) string {
 			break
 		}
 		part := model.Bound(v.text, limit.bytes) + " in " + decision.Some(v.clusters, limit.clusters)
-		if v.text == d.used {
-			part += " (" + d.note + ")"
+		if v.note != "" {
+			part += " (" + v.note + ")"
 		}
 		parts = append(parts, part)
 	}

@@ -66,7 +66,13 @@ func portsDisagree(alone []*model.Import, resolved *model.Import) []disagreement
 	for _, p := range firstOfEach(all, nameOf) {
 		d := compare(portTitle(p.Name), alone, func(i *model.Import) string { return showPort(i.Ports, p.Name) })
 		if len(d.values) > 1 {
-			d.used, d.note = portInUse(p, alone, resolved.Ports)
+			used, note := portInUse(p, alone, resolved.Ports)
+			for n := range d.values {
+				d.values[n].note = ""
+				if d.values[n].text == used {
+					d.values[n].note = note
+				}
+			}
 			found = append(found, d)
 		}
 	}
@@ -137,17 +143,21 @@ func resolve(ordered []model.Export) *model.Import {
 	// decides here, too, and IPFamilyConflict names the clusters that do not get traffic of one.
 	withFamilies, _ := model.Find(ordered, func(e model.Export) bool { return len(e.IPFamilies) > 0 })
 	resolved.IPFamilies = withFamilies.IPFamilies
-	// kube-proxy does not serve headless Services, so their import has none of the
-	// properties that configure it.
-	if resolved.Type == mcsv1beta1.Headless {
-		resolved.SessionAffinity, resolved.SessionAffinityConfig, resolved.InternalTrafficPolicy, resolved.TrafficDistribution = "", nil, nil, nil
-	}
+	ClearUnserved(&resolved.ServiceProperties)
 	for _, e := range ordered {
 		resolved.Constituents = append(resolved.Constituents, model.Constituent{
 			SourceExport: e.SourceExport, Ports: StrictPorts(e.Ports, resolved.Ports), Declared: e.Ports,
 		})
 	}
 	return resolved
+}
+
+// ClearUnserved removes from the properties of a headless import those that configure
+// kube-proxy, which does not serve headless Services.
+func ClearUnserved(p *model.ServiceProperties) {
+	if p.Type == mcsv1beta1.Headless {
+		p.SessionAffinity, p.SessionAffinityConfig, p.InternalTrafficPolicy, p.TrafficDistribution = "", nil, nil, nil
+	}
 }
 
 // OldestFirst sorts the exports by precedence, and sets defaults. Of each cluster there is one

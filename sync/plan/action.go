@@ -179,6 +179,14 @@ type Current struct {
 	Slices []*discoveryv1.EndpointSlice
 }
 
+// ImportAnnotations are those of the ServiceImport; nil of one that Comity does not manage.
+func (c Current) ImportAnnotations() map[string]string {
+	if c.Import == nil || !model.IsManaged(c.Import) {
+		return nil
+	}
+	return c.Import.Annotations
+}
+
 // After returns what exists once the actions done were made. Applied are the
 // objects that the API server returned for them; a deletion returns none. A cache
 // shows the same only some milliseconds later. The lists of c stay unchanged.

@@ -91,19 +91,15 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 
 // standingService takes the properties of a derived Service.
 func standingService(out *model.Import, s *corev1.Service) {
-	out.Type, out.Ports, out.Tiers = model.ImportType(s), nil, s.Annotations[model.AnnotationTiers]
-	for _, p := range s.Spec.Ports {
-		port := mcsv1beta1.ServicePort{Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port}
-		if p.Name != unnamed(port) { // else a name that proxyName made
-			port.Name = p.Name
+	out.Type, out.Ports, out.Tiers = model.ImportType(s), model.AllPorts().Exported(s), s.Annotations[model.AnnotationTiers]
+	for n, p := range out.Ports {
+		if p.Name == unnamed(p) { // a name that proxyName made
+			out.Ports[n].Name = ""
 		}
-		out.Ports = append(out.Ports, port)
 	}
 	out.IPFamilies, out.SessionAffinity, out.SessionAffinityConfig = s.Spec.IPFamilies, s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig
 	out.InternalTrafficPolicy, out.TrafficDistribution = s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution
-	if out.Type == mcsv1beta1.Headless { // whose import has none of these
-		out.SessionAffinity, out.SessionAffinityConfig, out.InternalTrafficPolicy, out.TrafficDistribution = "", nil, nil, nil
-	}
+	merge.ClearUnserved(&out.ServiceProperties)
 }
 
 // annotateService is annotateList of the derived Service.

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -102,12 +101,12 @@ func Publish(in PublishInput) PublishPlan {
 	records := compareAll(recordKind, wantRecords, in.CurrentRecords, in.Own)
 	plan := PublishPlan{Problems: append(copies.problems, records.problems...)}
 	all := slices.Concat(copies.apply, records.apply, records.remove, copies.remove)
-	namespaces := sets.Set[string]{}
+	byNamespace := map[string][]Action{}
 	for _, a := range all {
-		namespaces.Insert(a.Object.GetNamespace())
+		byNamespace[a.Object.GetNamespace()] = append(byNamespace[a.Object.GetNamespace()], a)
 	}
-	for _, namespace := range sets.List(namespaces) {
-		actions := model.Without(all, func(a Action) bool { return a.Object.GetNamespace() != namespace })
+	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
+		actions := byNamespace[namespace]
 		switch {
 		case in.Record != nil && slices.Contains(in.Audience, namespace):
 			plan.Publish = append(plan.Publish, actions)

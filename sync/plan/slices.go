@@ -251,19 +251,17 @@ func (p *importer) wantedSlices(c model.Constituent) []*discoveryv1.EndpointSlic
 // headless import has no clusterset IP that decides the family, so DNS would also
 // return endpoints of a family that is not the import's.
 func (p *importer) carries(t discoveryv1.AddressType) bool {
-	switch t {
-	case discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6:
-		families := p.families
-		if families == nil {
-			families = p.Desired.IPFamilies
-		}
-		kind := p.Desired.Type
-		if p.Frozen && p.existing != nil { // the existing Service is not changed
-			kind = model.ImportType(p.existing)
-		}
-		return kind != mcsv1beta1.Headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
+	if t != discoveryv1.AddressTypeIPv4 && t != discoveryv1.AddressTypeIPv6 { // FQDN: kube-proxy serves none
+		return false
 	}
-	return false // FQDN: kube-proxy serves none
+	families, kind := p.families, p.Desired.Type
+	if families == nil {
+		families = p.Desired.IPFamilies
+	}
+	if p.Frozen && p.existing != nil { // the existing Service is not changed
+		kind = model.ImportType(p.existing)
+	}
+	return kind != mcsv1beta1.Headless || len(families) == 0 || slices.Contains(families, corev1.IPFamily(t))
 }
 
 // portID identifies a port both in a slice and in a Service.

@@ -4,7 +4,6 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,8 +69,12 @@ func (p *importer) servesBefore(t model.Traffic) bool {
 	serves := func(s *discoveryv1.EndpointSlice) bool {
 		return p.serves(s) && slices.ContainsFunc(s.Endpoints, model.IsReady)
 	}
-	return slices.ContainsFunc(slices.Collect(maps.Values(p.desiredSlices)), func(s *discoveryv1.EndpointSlice) bool { return p.Traffic[clusterOf(s)] < t && serves(s) }) ||
-		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
+	for _, s := range p.desiredSlices {
+		if p.Traffic[clusterOf(s)] < t && serves(s) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.isSelectors(s) && serves(s) })
 }
 
 // serves reports whether traffic can reach the endpoints of a derived slice.
@@ -158,21 +161,20 @@ type hintRule struct {
 // newHintRule returns the rule of an import in a cluster whose nodes are in zones. served are
 // the zones of the ready endpoints of a cluster.
 func newHintRule(d *model.Import, traffic map[model.ClusterID]model.Traffic, zones []string, served func(model.ClusterID) sets.Set[string]) hintRule {
-	r := hintRule{zones: zones, traffic: traffic, open: zones}
-	preferred := slices.DeleteFunc(slices.Collect(maps.Keys(traffic)), func(id model.ClusterID) bool { return traffic[id] != model.Preferred })
-	r.inTiers = len(preferred) > 0
+	r := hintRule{zones: zones, traffic: traffic}
 	switch ptr.Deref(d.TrafficDistribution, "") {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
 		corev1.ServiceTrafficDistributionPreferSameNode: // Kubernetes allows the same zone in place of the same node
 		r.sameZone = true
 	}
-	if r.inTiers && r.sameZone {
-		closed := sets.Set[string]{}
-		for _, id := range preferred {
+	closed := sets.Set[string]{}
+	for id, t := range traffic {
+		r.inTiers = r.inTiers || t == model.Preferred
+		if r.sameZone && t == model.Preferred {
 			closed = closed.Union(served(id))
 		}
-		r.open = model.Without(zones, closed.Has)
 	}
+	r.open = model.Without(zones, closed.Has)
 	return r
 }
 
