@@ -133,7 +133,7 @@ func (v *ImportView) known(id model.ClusterID) exchange.Published {
 // what they export, sorted. Nothing of an import that is to be adopted changes until those
 // of its clusters were read that are members.
 func (v *ImportView) existing() []model.ClusterID {
-	var out []model.ClusterID
+	out := sets.Set[model.ClusterID]{}
 	for _, s := range v.Current.Slices {
 		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
 		if !model.IsManaged(s) {
@@ -144,11 +144,10 @@ func (v *ImportView) existing() []model.ClusterID {
 		}
 		isKnown := id == v.Self && v.Own.State != model.SourceNotRead || id != v.Self && v.known(id).Export != nil
 		if id != "" && !isKnown {
-			out = append(out, id)
+			out.Insert(id)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return sets.List(out)
 }
 
 // compose applies the table to the list.

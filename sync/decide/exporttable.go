@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -93,14 +94,8 @@ func (e *exporting) unknown() string {
 // caches are read again one after the other: that of the slices may have what the store has
 // while that of the ServiceExports still has what it lost.
 func (e *exporting) losesSlice() bool {
-	for _, record := range e.publishing {
-		for _, name := range record.Spec.Slices {
-			if !slices.ContainsFunc(e.Local.Slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name }) {
-				return true
-			}
-		}
-	}
-	return false
+	existing := sets.New(model.Map(e.Local.Slices, (*discoveryv1.EndpointSlice).GetName)...)
+	return slices.ContainsFunc(e.publishing, func(r *exchangev1alpha1.ExportRecord) bool { return !existing.HasAll(r.Spec.Slices...) })
 }
 
 // isGone reports whether something is to be withdrawn because there is no ServiceExport.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -110,7 +111,7 @@ func TestBothSidesMustAllowAnImport(t *testing.T) {
 				}
 			}
 			slices.Sort(resolved)
-			for _, id := range got.Plan.Unsynced {
+			for _, id := range sets.List(got.Plan.Unsynced) {
 				kept = append(kept, string(id))
 			}
 			for _, p := range got.Finding.Problems {

@@ -12,6 +12,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -147,9 +148,8 @@ func (e *exporting) keepShared() {
 func (e *exporting) namespacesInScope() []string {
 	out, _ := audience(e.Self, e.scope, e.Members)
 	if e.scope.All() {
-		out = slices.Concat(out, model.Map(e.Records, (*exchangev1alpha1.ExportRecord).GetNamespace), model.Map(e.Copies, (*discoveryv1.EndpointSlice).GetNamespace))
-		slices.Sort(out)
-		out = slices.Compact(out)
+		all := sets.New(out...).Insert(model.Map(e.Records, (*exchangev1alpha1.ExportRecord).GetNamespace)...)
+		out = sets.List(all.Insert(model.Map(e.Copies, (*discoveryv1.EndpointSlice).GetNamespace)...))
 	}
 	return out
 }
@@ -166,7 +166,7 @@ func (e *exporting) planSlices(shared model.PortSelection) (more int) {
 		}
 	}
 	e.d.Plan.Slices = copies[:min(len(copies), exchange.MaxSliceNames)]
-	e.d.Plan.Record.Slices = model.Map(e.d.Plan.Slices, func(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] })
+	e.d.Plan.Record.Slices = model.Map(e.d.Plan.Slices, sourceOf)
 	return len(copies) - len(e.d.Plan.Slices)
 }
 

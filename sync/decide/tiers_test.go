@@ -63,9 +63,9 @@ func TestTheFirstTierWithAReadyEndpointServes(t *testing.T) {
 	} {
 		var sources []tierSource
 		for _, id := range slices.Sorted(maps.Keys(region)) {
-			sources = append(sources, tierSource{labeled(id), strings.Contains(c.available, string(id))})
+			sources = append(sources, inTier(tiersFrom(t, c.tiers), labeled(id), labeled("a"), strings.Contains(c.available, string(id))))
 		}
-		traffic, serving := inTiers(tiersFrom(t, c.tiers), labeled("a"), sources, c.means)
+		traffic, serving := inTiers(sources, c.means)
 		var got []string
 		for _, id := range slices.Sorted(maps.Keys(traffic)) {
 			got = append(got, string(id)+" "+uses[traffic[id]])
@@ -85,33 +85,33 @@ func TestTiersHoldTheirInvariants(t *testing.T) {
 		tiers := tiersFrom(t, text)
 		var sources []tierSource
 		for _, id := range slices.Sorted(maps.Keys(region)) {
-			s := tierSource{labeled(id), rapid.Bool().Draw(t, "available")}
-			if s.Known = id == "a" || rapid.IntRange(0, 4).Draw(t, "known") > 0; !s.Known {
-				s.Labels = nil
+			source := labeled(id)
+			if source.Known = id == "a" || rapid.IntRange(0, 4).Draw(t, "known") > 0; !source.Known {
+				source.Labels = nil
 			}
-			sources = append(sources, s)
+			sources = append(sources, inTier(tiers, source, labeled("a"), rapid.Bool().Draw(t, "available")))
 		}
 		means := rapid.SampledFrom([]tierMeans{byHints, byZones, byReadiness, unordered}).Draw(t, "means")
-		traffic, serving := inTiers(tiers, labeled("a"), sources, means)
+		traffic, serving := inTiers(sources, means)
 		first := -1 // the first tier with a source that is available
 		for _, s := range sources {
-			if place, in := tiers.TierOf(s.ClusterLabels, labeled("a")); in && s.available && (first < 0 || place < first) {
-				first = place
+			if s.tier >= 0 && s.available && (first < 0 || s.tier < first) {
+				first = s.tier
 			}
 		}
 		if serving != first {
 			t.Fatalf("tier %d serves, expected %d", serving, first)
 		}
 		for _, s := range sources {
-			place, in := tiers.TierOf(s.ClusterLabels, labeled("a"))
-			use := traffic[s.ID]
+			place, in := s.tier, s.tier >= 0
+			use := traffic[s.id]
 			if (use == model.Omitted) == in {
-				t.Fatalf("%s is in a tier: %t; its endpoints are %s", s.ID, in, uses[use])
+				t.Fatalf("%s is in a tier: %t; its endpoints are %s", s.id, in, uses[use])
 			}
-			prefers := slices.ContainsFunc(sources, func(s tierSource) bool { return s.available && traffic[s.ID] == model.Preferred })
+			prefers := slices.ContainsFunc(sources, func(s tierSource) bool { return s.available && traffic[s.id] == model.Preferred })
 			isUsed := s.available && (use == model.Preferred || use == model.Served && !prefers)
 			if s.available && in && means != unordered && isUsed != (place == serving) {
-				t.Fatalf("tier %d serves; %s is in tier %d, and used: %t", serving, s.ID, place, isUsed)
+				t.Fatalf("tier %d serves; %s is in tier %d, and used: %t", serving, s.id, place, isUsed)
 			}
 		}
 	})

@@ -5,6 +5,7 @@ package decide
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -24,15 +26,22 @@ import (
 func (i *importing) direct(d *ImportDecision) {
 	in := &d.Plan
 	choice, problems := onLost(in.Key, i.Current, i.Local.Namespace)
-	lost, lostProblems := i.lostSlices()
-	in.LostSlices, in.Accepted, in.Traffic = lost, map[model.ClusterID]exchange.Filter{}, map[model.ClusterID]model.Traffic{}
+	in.LostSlices, in.Accepted, in.Traffic = map[model.ClusterID][]string{}, map[model.ClusterID]exchange.Filter{}, map[model.ClusterID]model.Traffic{}
 	d.Probe = map[model.ClusterID][]netip.AddrPort{}
-	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems, lostProblems)
 	for _, p := range i.Peers {
 		if p.Accepted != nil {
 			in.Accepted[p.ID] = *p.Accepted
 		}
 		derived, silent := i.derivedOf(p.ID), p.Liveness.Silent
+		if lost := i.lostSlices(&p, derived); len(lost) > 0 {
+			others := ""
+			if len(lost) > 1 {
+				others = fmt.Sprintf(" and those of %d more", len(lost)-1)
+			}
+			in.LostSlices[p.ID], problems = lost, append(problems, model.Problemf(model.ReasonSliceMissing, p.ID,
+				"the copy of EndpointSlice %s/%s%s that cluster %s published is gone without a statement, so its endpoints are kept; check Comity there, and its exchange namespaces",
+				in.Key.Namespace, lost[0], others, p.ID))
+		}
 		drained, forced := isDrained(&p, in.Key, i.Now)
 		// The slices say that the source was down or drained.
 		wasDown := !drained && slices.ContainsFunc(derived, func(s *discoveryv1.EndpointSlice) bool {
@@ -59,6 +68,7 @@ func (i *importing) direct(d *ImportDecision) {
 			}
 		}
 	}
+	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems)
 	i.addTiers(d)
 }
 
@@ -126,46 +136,36 @@ func onLost(key types.NamespacedName, current plan.Current, namespace *corev1.Na
 	return value, nil
 }
 
-// lostSlices are, by cluster, the source slices that exports name and of which no
-// copy is published any more, although something was imported of them: their
-// publisher lost the copies. One that is new is named before it can be read, and is
-// not among them. A copy of which nothing is accepted was read, and is not lost. The
-// problems name them.
-func (i *importing) lostSlices() (map[model.ClusterID][]string, []model.Problem) {
-	out, problems := map[model.ClusterID][]string{}, []model.Problem(nil)
-	for _, p := range i.Peers {
-		if !i.sources[p.ID].State.IsRead() || !p.Synced {
-			continue
-		}
-		published := map[string]bool{}
-		for _, s := range p.Slices {
-			published[s.Annotations[model.AnnotationSourceSlice]] = true
-		}
-		for _, s := range i.derivedOf(p.ID) {
-			source := s.Annotations[model.AnnotationSourceSlice]
-			if !published[source] && slices.Contains(p.Export.Slices, source) && !slices.Contains(out[p.ID], source) {
-				out[p.ID] = append(out[p.ID], source)
-			}
-		}
-		names, others := out[p.ID], ""
-		slices.Sort(names)
-		if len(names) > 1 {
-			others = fmt.Sprintf(" and those of %d more", len(names)-1)
-		}
-		if len(names) > 0 {
-			problems = append(problems, model.Problemf(model.ReasonSliceMissing, p.ID,
-				"the copy of EndpointSlice %s/%s%s that cluster %s published is gone without a statement, so its endpoints are kept; check Comity there, and its exchange namespaces",
-				i.Local.Key.Namespace, names[0], others, p.ID))
-		}
+// lostSlices are the source slices that the export of p names and of which no copy is
+// published any more, although something was imported of them, sorted: their publisher lost
+// the copies. One that is new is named before it can be read, and is not among them. A copy of
+// which nothing is accepted was read, and is not lost. Derived are the slices that exist of p.
+func (i *importing) lostSlices(p *exchange.Published, derived []*discoveryv1.EndpointSlice) []string {
+	if !i.sources[p.ID].State.IsRead() || !p.Synced {
+		return nil
 	}
-	return out, problems
+	lost := sets.New(model.Map(derived, sourceOf)...).Delete(model.Map(p.Slices, sourceOf)...)
+	return sets.List(lost.Intersection(sets.New(p.Export.Slices...)))
 }
+
+// sourceOf is the name of the slice that a slice mirrors, or is a copy of.
+func sourceOf(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] }
 
 // tierSource is one source of an import, as its tiers see it.
 type tierSource struct {
-	model.ClusterLabels
-	// available is true if it has a ready endpoint and is neither lost nor drained.
+	id   model.ClusterID
+	tier int // from 0; -1 if it is in none
+	// available is true if it is in a tier, has a ready endpoint, and is neither lost nor drained.
 	available bool
+}
+
+// inTier is a source in its tier.
+func inTier(t model.Tiers, source, self model.ClusterLabels, available bool) tierSource {
+	tier, in := t.TierOf(source, self)
+	if !in {
+		tier = -1
+	}
+	return tierSource{source.ID, tier, in && available}
 }
 
 // tierMeans is how the order of tiers reaches kube-proxy.
@@ -195,19 +195,17 @@ const (
 //
 // A tier that is the only one with an available source needs no preference. byHints it counts
 // as the next one, so that nothing is written of it when the one before it comes and goes.
-func inTiers(t model.Tiers, self model.ClusterLabels, sources []tierSource, means tierMeans) (map[model.ClusterID]model.Traffic, int) {
-	var available []int
+func inTiers(sources []tierSource, means tierMeans) (map[model.ClusterID]model.Traffic, int) {
+	tiers := sets.Set[int]{}
 	for _, s := range sources {
-		if place, in := t.TierOf(s.ClusterLabels, self); in && s.available {
-			available = append(available, place)
+		if s.available {
+			tiers.Insert(s.tier)
 		}
 	}
-	slices.Sort(available)
-	available = slices.Compact(available)
+	available := sets.List(tiers)
 	serving, first, next := -1, 0, 1
 	if len(available) > 0 {
-		serving, first = available[0], available[0]
-		next = len(t.Texts())
+		serving, first, next = available[0], available[0], math.MaxInt
 	}
 	switch {
 	case len(available) > 1:
@@ -218,16 +216,15 @@ func inTiers(t model.Tiers, self model.ClusterLabels, sources []tierSource, mean
 	hinted := means == byHints || means == byZones
 	out := map[model.ClusterID]model.Traffic{}
 	for _, s := range sources {
-		place, in := t.TierOf(s.ClusterLabels, self)
 		switch {
-		case !in:
-			out[s.ID] = model.Omitted
-		case means == unordered, means == byReadiness && place <= first, hinted && place > first && place <= next:
-			out[s.ID] = model.Served
-		case hinted && place <= first:
-			out[s.ID] = model.Preferred
+		case s.tier < 0:
+			out[s.id] = model.Omitted
+		case means == unordered, means == byReadiness && s.tier <= first, hinted && s.tier > first && s.tier <= next:
+			out[s.id] = model.Served
+		case hinted && s.tier <= first:
+			out[s.id] = model.Preferred
 		default:
-			out[s.ID] = model.LastResort
+			out[s.id] = model.LastResort
 		}
 	}
 	return out, serving
@@ -255,21 +252,21 @@ func (i *importing) addTiers(d *ImportDecision) {
 	maintained := i.MaintainSelectors && (len(desired.Selector) > 0 ||
 		slices.ContainsFunc(i.Current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && len(s.Spec.Selector) > 0 }))
 	means, limit := i.means(tiers, &desired, maintained)
-	sources := []tierSource{{i.self(), i.hasReady(in, i.Self)}}
+	sources := []tierSource{inTier(tiers, i.self(), i.self(), i.hasReady(in, i.Self))}
 	for _, p := range i.Peers {
 		labeled := model.ClusterLabels{ID: p.ID, Labels: p.Labels, Known: p.Known}
-		sources = append(sources, tierSource{labeled, in.Traffic[p.ID] < model.LastResort && i.hasReady(in, p.ID)})
+		sources = append(sources, inTier(tiers, labeled, i.self(), in.Traffic[p.ID] < model.LastResort && i.hasReady(in, p.ID)))
 	}
-	traffic, serving := inTiers(tiers, i.self(), sources, means)
+	traffic, serving := inTiers(sources, means)
 	found := &model.TiersInForce{Tiers: tiers.Texts(), Serving: serving, Unordered: means == unordered, Limit: limit}
 	for _, s := range sources {
-		if place, is := tiers.TierOf(s.ClusterLabels, i.self()); is && s.available && place == serving {
-			found.From = append(found.From, s.ID)
+		if s.available && s.tier == serving {
+			found.From = append(found.From, s.id)
 		}
-		use, was := traffic[s.ID], in.Traffic[s.ID]
+		use, was := traffic[s.id], in.Traffic[s.id]
 		// After a restart, what was the last resort seems to be down.
-		if presumed := i.isPresumedDown(s.ID); use == model.Omitted || use == model.LastResort && presumed || use > was || was < model.LastResort {
-			in.Traffic[s.ID] = use
+		if presumed := i.isPresumedDown(s.id); use == model.Omitted || use == model.LastResort && presumed || use > was || was < model.LastResort {
+			in.Traffic[s.id] = use
 		}
 	}
 	slices.Sort(found.From)
@@ -287,10 +284,10 @@ func (i *importing) hasReady(in *plan.ImportInput, id model.ClusterID) bool {
 		return false
 	}
 	return slices.ContainsFunc(published, func(s *discoveryv1.EndpointSlice) bool {
-		family := corev1.IPFamily(s.AddressType)
-		isCarried := (len(in.Desired.IPFamilies) == 0 || slices.Contains(in.Desired.IPFamilies, family)) &&
-			(len(i.LocalCluster.Families) == 0 || slices.Contains(i.LocalCluster.Families, family))
-		return isCarried && slices.ContainsFunc(plan.Published(s), model.IsReady)
+		isCarried := func(families []corev1.IPFamily) bool {
+			return len(families) == 0 || slices.Contains(families, corev1.IPFamily(s.AddressType))
+		}
+		return isCarried(in.Desired.IPFamilies) && isCarried(i.LocalCluster.Families) && slices.ContainsFunc(plan.Published(s), model.IsReady)
 	})
 }
 

@@ -238,10 +238,10 @@ type detail struct {
 func render(found []finding) []model.Conflict {
 	room := MaxMessages - separatorSize*(len(found)-1)
 	var written []model.Conflict
-	for _, limit := range []detail{
-		{disagreements: 8, values: 8, clusters: 12, bytes: 80},
-		{disagreements: 3, values: 3, clusters: 3, bytes: 40},
-		{disagreements: 1, values: 2, clusters: 1, bytes: 20},
+	for _, limit := range []detail{ // in the order of its fields
+		{8, 8, 12, 80},
+		{3, 3, 3, 40},
+		{1, 2, 1, 20},
 	} {
 		written = model.Map(found, func(f finding) model.Conflict { return model.Conflict{Reason: f.reason, Message: f.write(limit)} })
 		size := 0

@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/merge"
@@ -61,7 +62,7 @@ func (s *clusterset) notRead(ids ...model.ClusterID) *clusterset {
 // in is the input as cluster a sees it, without what exists there.
 func (s *clusterset) in() plan.ImportInput {
 	desired, _ := merge.ResolveInOrder(merge.OldestFirst(s.exports))
-	return plan.ImportInput{Key: s.key, Self: "a", Desired: desired, Sources: s.slices, Unsynced: s.unread}
+	return plan.ImportInput{Key: s.key, Self: "a", Desired: desired, Sources: s.slices, Unsynced: sets.New(s.unread...)}
 }
 
 func port(name string, number int32) mcsv1beta1.ServicePort {

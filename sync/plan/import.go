@@ -39,9 +39,9 @@ type ImportInput struct {
 	// nil.
 	KeepAddress bool
 	// Unsynced are the clusters of which what exists is kept: those that were not read,
-	// and those of which the export is missing; in any order. Nothing that came from them
+	// and those of which the export is missing. Nothing that came from them
 	// is deleted, and no endpoint changes, but for Traffic and zone hints.
-	Unsynced []model.ClusterID
+	Unsynced sets.Set[model.ClusterID]
 	// Current is what exists in this cluster.
 	Current Current
 	// LocalCluster has the IP families and zones of this cluster.
@@ -140,7 +140,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 	}
 	plan.DerivedName = p.existing.Name
 	plan.Actions = p.annotateService()
-	if p.kept || len(p.unsynced) > 0 {
+	if p.kept || len(p.Unsynced) > 0 {
 		return plan
 	}
 	mirrored := p.slices()
@@ -177,7 +177,6 @@ func (p *importer) serviceProblems() []model.Problem {
 // importer holds values that several steps of one plan need.
 type importer struct {
 	ImportInput
-	unsynced sets.Set[model.ClusterID]
 	// kept is true if an export of which what exists is kept is part of the import.
 	kept bool
 	// own is the existing ServiceImport if Comity manages or adopts it, existing the derived
@@ -204,9 +203,9 @@ type importer struct {
 }
 
 func newImporter(in ImportInput) *importer {
-	p := &importer{ImportInput: in, unsynced: sets.New(in.Unsynced...), takesOver: in.Takeover && in.Desired != nil}
-	p.kept = slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.unsynced.Has(e.Cluster) }) ||
-		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.unsynced.Has(p.adoptedFrom(s)) })
+	p := &importer{ImportInput: in, takesOver: in.Takeover && in.Desired != nil}
+	p.kept = slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.Unsynced.Has(e.Cluster) }) ||
+		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.Unsynced.Has(p.adoptedFrom(s)) })
 	p.own = p.ownImport()
 	p.name, _ = model.Find(derivedNames(p.Key, p.own), func(name string) bool { return p.occupier(name) == nil })
 	if own := p.ownServices(); len(own) > 0 {

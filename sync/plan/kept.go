@@ -143,7 +143,7 @@ func (p *importer) importPorts() []mcsv1beta1.ServicePort {
 	for _, e := range p.List.Entries {
 		if c, has := p.Desired.Constituent(e.Cluster); has {
 			all = append(all, c.Declared...)
-		} else if p.unsynced.Has(e.Cluster) {
+		} else if p.Unsynced.Has(e.Cluster) {
 			all = append(all, p.servedPorts(e.Cluster, own.Spec.Ports)...)
 		}
 	}

@@ -188,7 +188,7 @@ func (p *importer) maintains() bool {
 	if p.Traffic[p.Self] == model.Omitted {
 		return false
 	}
-	if (p.Frozen || p.unsynced.Has(p.Self)) && p.existing != nil {
+	if (p.Frozen || p.Unsynced.Has(p.Self)) && p.existing != nil {
 		return p.MaintainSelectors && len(p.existing.Spec.Selector) > 0 && !selectsNothing(p.existing)
 	}
 	return p.MaintainSelectors && len(p.Desired.Selector) > 0
@@ -206,7 +206,7 @@ func (p *importer) dropsSelector() bool {
 // slices of a Service without a selector, so their endpoints would stay for ever.
 func (p *importer) selector() map[string]string {
 	switch {
-	case p.maintains() && p.unsynced.Has(p.Self) && p.existing != nil:
+	case p.maintains() && p.Unsynced.Has(p.Self) && p.existing != nil:
 		return p.existing.Spec.Selector
 	case p.maintains():
 		return p.Desired.Selector

@@ -31,14 +31,14 @@ func (p *importer) slices() changes {
 	}
 	p.desiredSlices = map[string]*discoveryv1.EndpointSlice{}
 	for _, s := range p.Current.Slices { // those of clusters that were not read or are held, and those that their publisher lost
-		if p.owns(s) && (p.unsynced.Has(clusterOf(s)) || slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s)) && p.isCarried(s)) {
+		if p.owns(s) && (p.Unsynced.Has(clusterOf(s)) || slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s)) && p.isCarried(s)) {
 			p.desiredSlices[s.Name] = p.keptForm(s)
 		}
 	}
 	if p.Desired != nil && p.possible() {
 		for _, c := range p.Desired.Constituents {
 			bySelector := c.Cluster == p.Self && p.maintains()
-			if !p.unsynced.Has(c.Cluster) && !bySelector {
+			if !p.Unsynced.Has(c.Cluster) && !bySelector {
 				plan.problems = append(plan.problems, p.nameSlices(c.Cluster, p.wantedSlices(c))...)
 			}
 		}
@@ -135,7 +135,7 @@ func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
 	if p.Desired != nil && cluster == p.Self && p.maintains() && p.possible() && !slices.ContainsFunc(p.Current.Slices, p.isSelectors) {
 		return false // until Kubernetes has created slices for the selector
 	}
-	return p.owns(s) && (!p.unsynced.Has(cluster) || p.Traffic[cluster] == model.Omitted) && (cluster != "" || len(p.unsynced) == 0)
+	return p.owns(s) && (!p.Unsynced.Has(cluster) || p.Traffic[cluster] == model.Omitted) && (cluster != "" || len(p.Unsynced) == 0)
 }
 
 // servesAnother reports whether a slice belongs to a Service that is not this

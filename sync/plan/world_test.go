@@ -327,14 +327,14 @@ func (w *world) sees(in plan.ImportInput) plan.ImportInput {
 		} else if !model.IsManaged(s) {
 			continue
 		}
-		if _, has := stored.Find(id); slices.Contains(in.Unsynced, id) && !stored.Exists() && !has {
+		if _, has := stored.Find(id); in.Unsynced.Has(id) && !stored.Exists() && !has {
 			stored.Entries = append(stored.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}, Absent: model.SourcePublished})
 		}
 	}
 	place := 0
 	for _, e := range stored.Entries {
 		_, isRead := in.List.Find(e.Cluster)
-		if !isRead && slices.Contains(in.Unsynced, e.Cluster) {
+		if !isRead && in.Unsynced.Has(e.Cluster) {
 			in.List.Entries = slices.Insert(in.List.Entries, min(place, len(in.List.Entries)), e)
 			isRead = true
 		}
@@ -342,7 +342,7 @@ func (w *world) sees(in plan.ImportInput) plan.ImportInput {
 			place++
 		}
 	}
-	if len(in.List.Entries) > 0 && slices.Contains(in.Unsynced, in.List.Entries[0].Cluster) {
+	if len(in.List.Entries) > 0 && in.Unsynced.Has(in.List.Entries[0].Cluster) {
 		in.Desired, in.Frozen = plan.Standing(in.Current, in.Key, in.Desired), true
 	}
 	return in

@@ -16,6 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
@@ -106,7 +107,7 @@ func (h *here) run(t *testing.T, exports []model.Export) string {
 // decide is what package decide gives plan: the list, by age, and the exports that were
 // read; what exists, while the export that decides was not.
 func (h *here) decide(in *plan.ImportInput, exports []model.Export, unread []model.ClusterID) {
-	in.List, in.Unsynced = model.List{Formed: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}, unread
+	in.List, in.Unsynced = model.List{Formed: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}, sets.New(unread...)
 	ordered := merge.OldestFirst(exports)
 	for _, e := range ordered {
 		in.List.Entries = append(in.List.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}, Absent: model.SourcePublished})

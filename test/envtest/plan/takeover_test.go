@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -222,7 +223,7 @@ var _ = Describe("the endpoints of a lost cluster", func() {
 		Expect(api.Update(ctx, labeled, client.FieldOwner("user"))).To(Succeed())
 
 		full, sources := c.Desired, c.Sources
-		c.Unsynced, c.Traffic = []model.ClusterID{"b"}, map[model.ClusterID]model.Traffic{"b": model.Unanswered}
+		c.Unsynced, c.Traffic = sets.New[model.ClusterID]("b"), map[model.ClusterID]model.Traffic{"b": model.Unanswered}
 		c.Desired, c.Frozen = plan.Standing(c.Current, c.Key, &model.Import{Constituents: full.Constituents[1:]}), true
 		c.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"c": sources["c"]}
 		Expect(c.bring().Unready).To(HaveKeyWithValue(model.ClusterID("b"), len(before.Endpoints)))
