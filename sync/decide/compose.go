@@ -209,11 +209,11 @@ func (i *importing) replace(e model.Export, standing *model.Import) {
 	}
 	at := slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return other.Cluster == e.Cluster })
 	last := append(slices.Delete(slices.Clone(i.list.Entries), at, at+1), i.list.Entries[at])
-	inPlace := i.exports(i.list.Entries)
-	if resolved, _ := merge.ResolveInOrder(inPlace); standing != nil && !hasOtherProperties(standing, resolved) {
+	inPlace := merge.Resolve(i.exports(i.list.Entries))
+	if standing != nil && !hasOtherProperties(standing, inPlace) {
 		return
 	}
-	if len(merge.Changes(i.exports(last), inPlace)) > 0 {
+	if len(merge.Changes(merge.Resolve(i.exports(last)), inPlace)) > 0 {
 		i.list.Entries = last
 	}
 }
@@ -221,7 +221,7 @@ func (i *importing) replace(e model.Export, standing *model.Import) {
 // hasOtherProperties reports whether a property of an import as it stands is not what its
 // exports are resolved to.
 func hasOtherProperties(standing, resolved *model.Import) bool {
-	return len(merge.Compare(standingLike(standing, resolved), resolved)) > 0
+	return len(merge.Changes(standingLike(standing, resolved), resolved)) > 0
 }
 
 // standingLike is an import as it stands with the properties of resolved that no object

@@ -246,7 +246,7 @@ func takeovers(ordered []model.Export) []model.Takeover {
 		byAge := slices.Insert(slices.Delete(slices.Clone(ordered), from, from+1), at, e)
 		held := model.Takeover{Decider: ordered[at].SourceExport, By: e.SourceExport}
 		var changes []string
-		for _, c := range merge.Changes(ordered, byAge) {
+		for _, c := range merge.Changes(merge.Resolve(ordered), merge.Resolve(byAge)) {
 			changes = append(changes, model.OneLine(c.String(), 120))
 			if !slices.Contains(held.Fields, c.Field) {
 				held.Fields = append(held.Fields, c.Field)

@@ -70,7 +70,7 @@ func TestEachPropertyThatChangesIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, change := range Changes(OldestFirst([]model.Export{standing(c.before)}), OldestFirst([]model.Export{standing(c.after)})) {
+			for _, change := range Changes(Resolve(OldestFirst([]model.Export{standing(c.before)})), Resolve(OldestFirst([]model.Export{standing(c.after)}))) {
 				got = append(got, change.String())
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {

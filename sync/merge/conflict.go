@@ -92,7 +92,7 @@ func properties(imports ...*model.Import) []property {
 func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict {
 	alone := make([]*model.Import, len(ordered)) // what each would be without the others
 	for i := range ordered {
-		alone[i] = resolve(ordered[i : i+1])
+		alone[i] = Resolve(ordered[i : i+1])
 	}
 	var found []finding
 	if ports := portsDisagree(alone, resolved); len(ports) > 0 {
@@ -193,15 +193,9 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s to %s", cmp.Or(c.Of, c.Field), c.Before, c.After)
 }
 
-// Changes are the properties of before that are not the same in after, in a fixed
-// order. Further ports of after are no change, and neither is another order of ports
-// or IP families. The exports are ordered as for ResolveInOrder.
-func Changes(before, after []model.Export) []Change {
-	return Compare(resolve(before), resolve(after))
-}
-
-// Compare is Changes of imports that are resolved.
-func Compare(b, a *model.Import) []Change {
+// Changes are the properties of b that are not the same in a, in a fixed order. Further
+// ports of a are no change, and neither is another order of ports or IP families.
+func Changes(b, a *model.Import) []Change {
 	var found []Change
 	for _, p := range slices.SortedFunc(slices.Values(b.Ports), func(x, y mcsv1beta1.ServicePort) int { return cmp.Compare(x.Name, y.Name) }) {
 		if was, is := showPort(b.Ports, p.Name), showPort(a.Ports, p.Name); was != is {

@@ -122,12 +122,12 @@ func ResolveInOrder(ordered []model.Export) (*model.Import, []model.Conflict) {
 	if len(ordered) == 0 {
 		return nil, nil
 	}
-	resolved := resolve(ordered)
+	resolved := Resolve(ordered)
 	return resolved, conflicts(ordered, resolved)
 }
 
-// resolve is the import without the conflicts.
-func resolve(ordered []model.Export) *model.Import {
+// Resolve is the import of ResolveInOrder without the conflicts, of one export at least.
+func Resolve(ordered []model.Export) *model.Import {
 	var declared []mcsv1beta1.ServicePort
 	for _, e := range ordered {
 		declared = append(declared, e.Ports...)

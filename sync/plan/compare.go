@@ -107,20 +107,19 @@ func changesAddressType(existing, desired any) bool {
 // fields that Comity applied and may later not apply.
 
 // sign adds the digest of names, labels and annotations to obj.
-func sign[T metav1.Object](obj T, names []string) T {
-	all := slices.Clone(names)
+func sign[T metav1.Object](obj T, names ...string) T {
 	for key := range obj.GetLabels() {
-		all = append(all, "label "+key)
+		names = append(names, "label "+key)
 	}
 	annotations := obj.GetAnnotations()
 	for key := range annotations {
-		all = append(all, "annotation "+key)
+		names = append(names, "annotation "+key)
 	}
-	slices.Sort(all)
+	slices.Sort(names)
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[model.AnnotationApplied] = model.Hash(strings.Join(all, "\n"), 8)
+	annotations[model.AnnotationApplied] = model.Hash(strings.Join(names, "\n"), 8)
 	obj.SetAnnotations(annotations)
 	return obj
 }

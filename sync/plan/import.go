@@ -207,7 +207,7 @@ func newImporter(in ImportInput) *importer {
 	p.kept = slices.ContainsFunc(p.List.Entries, func(e model.Entry) bool { return p.Unsynced.Has(e.Cluster) }) ||
 		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.Unsynced.Has(p.adoptedFrom(s)) })
 	p.own = p.ownImport()
-	p.name, _ = model.Find(derivedNames(p.Key, p.own), func(name string) bool { return p.occupier(name) == nil })
+	p.name, _ = model.Find(derivedNames(p.Key, p.Current.announced()), func(name string) bool { return p.occupier(name) == nil })
 	if own := p.ownServices(); len(own) > 0 {
 		p.existing, p.name = own[0], own[0].Name
 	}

@@ -26,7 +26,7 @@ import (
 // is none, or none that can be read.
 func StoredList(current Current, key types.NamespacedName) model.List {
 	var holders []metav1.Object
-	for _, s := range derivedServices(current, key, current.Import) {
+	for _, s := range derivedServices(current, key) {
 		if s.DeletionTimestamp == nil {
 			holders = append(holders, s)
 		}
@@ -44,21 +44,24 @@ func StoredList(current Current, key types.NamespacedName) model.List {
 
 // derivedServices are the derived Services of an import, whoever made them, preferred names
 // first.
-func derivedServices(current Current, key types.NamespacedName, own *mcsv1beta1.ServiceImport) []*corev1.Service {
+func derivedServices(current Current, key types.NamespacedName) []*corev1.Service {
 	var out []*corev1.Service
-	for _, name := range derivedNames(key, own) {
-		out = append(out, model.Without(current.Services, func(s *corev1.Service) bool { return s.Name != name || !ofImport(s, key, own) })...)
+	for _, name := range derivedNames(key, current.announced()) {
+		out = append(out, model.Without(current.Services, func(s *corev1.Service) bool { return s.Name != name || !current.derives(s, key) })...)
 	}
 	return out
 }
 
-// ofImport reports whether a derived Service is that of an import, by its label, or, if a
-// user removed that, by the annotation of the ServiceImport.
-func ofImport(s *corev1.Service, key types.NamespacedName, own *mcsv1beta1.ServiceImport) bool {
+// derives reports whether a derived Service is that of the import called key, by its label,
+// or, if a user removed that, by the annotation of the ServiceImport.
+func (c Current) derives(s *corev1.Service, key types.NamespacedName) bool {
 	label := s.Labels[model.LabelServiceName]
-	announced := own != nil && model.IsManaged(own) && own.Annotations[model.AnnotationDerivedName] == s.Name
-	return label == key.Name || announced && !canDerive(label, s.Name)
+	return label == key.Name || c.announced() == s.Name && !canDerive(label, s.Name)
 }
+
+// announced is the name of the derived Service that the ServiceImport says; empty if none of
+// Comity's does.
+func (c Current) announced() string { return c.ImportAnnotations()[model.AnnotationDerivedName] }
 
 // Standing is the import as it stands: the properties of what exists, with the exports
 // that are used now. While the properties are frozen, it takes the place of what the
@@ -72,7 +75,7 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 	}
 	own := current.Import
 	hasOwn := own != nil && model.IsManaged(own)
-	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && ofImport(s, key, own) })
+	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && current.derives(s, key) })
 	if hasOwn {
 		s := &own.Spec
 		out.ServiceProperties = model.ServiceProperties{

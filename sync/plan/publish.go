@@ -134,7 +134,7 @@ func (in PublishInput) desired() (copies, records []Object) {
 		for _, source := range in.Slices {
 			s := *source
 			s.TypeMeta, s.ObjectMeta = sliceKind, objectMeta(namespace, source.Name, source.Labels, source.Annotations)
-			copies = append(copies, sign(&s, nil))
+			copies = append(copies, sign(&s))
 		}
 		r := in.record(namespace, *in.Record, in.Annotations)
 		in.keepVersion(r)
@@ -189,7 +189,7 @@ func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportReco
 		TypeMeta:   recordKind,
 		ObjectMeta: objectMeta(namespace, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), annotations),
 		Spec:       spec,
-	}, nil)
+	})
 }
 
 // Namespace plans the NamespaceRecord called name in one exchange namespace: desired, or that
@@ -198,7 +198,7 @@ func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportReco
 func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordSpec, current *exchangev1alpha1.NamespaceRecord, own bool) []Action {
 	var want []Object
 	if desired != nil {
-		want = append(want, sign(&exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}, nil))
+		want = append(want, sign(&exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}))
 	}
 	return single(namespaceKind, want, current, own)
 }
@@ -207,7 +207,7 @@ func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordS
 // current is the record called desired.ClusterID; nil if there is none. own is that of
 // PublishInput.
 func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []Action {
-	want := sign(&exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired}, nil)
+	want := sign(&exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired})
 	return single(memberKind, []Object{want}, current, own)
 }
 
@@ -240,7 +240,7 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 			TypeMeta:   reportKind,
 			ObjectMeta: objectMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
-		}, nil))
+		}))
 	}
 	plan := compareAll(reportKind, want, current, own)
 	return slices.Concat(plan.apply, plan.remove), plan.problems

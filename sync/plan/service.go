@@ -22,11 +22,11 @@ var serviceKind = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
 const labelManagedBy = "app.kubernetes.io/managed-by"
 
 // derivedNames are the names that the derived Service may have, the preferred one first.
-// The name in the annotation of the existing ServiceImport is preferred to the
+// The announced one, that of the existing ServiceImport, is preferred to the
 // other: a rename would change the clusterset IP.
-func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []string {
+func derivedNames(key types.NamespacedName, announced string) []string {
 	names := []string{model.DerivedName(key.Name), model.AlternateDerivedName(key.Name)}
-	if own != nil && own.Annotations[model.AnnotationDerivedName] == names[1] {
+	if announced == names[1] {
 		slices.Reverse(names)
 	}
 	return names
@@ -36,7 +36,7 @@ func derivedNames(key types.NamespacedName, own *mcsv1beta1.ServiceImport) []str
 // A Service is recognized by its label. If a user removed the label or gave it
 // another value, it is recognized by the annotation of the ServiceImport.
 func (p *importer) ownServices() []*corev1.Service {
-	return slices.DeleteFunc(derivedServices(p.Current, p.Key, p.own), func(s *corev1.Service) bool { return !model.IsManaged(s) && !p.adoptsService(s) })
+	return slices.DeleteFunc(derivedServices(p.Current, p.Key), func(s *corev1.Service) bool { return !model.IsManaged(s) && !p.adoptsService(s) })
 }
 
 // canDerive reports whether name is one that the derived Service of an import
@@ -84,7 +84,7 @@ func (p *importer) occupier(name string) *corev1.Service {
 // import has is no problem: that is how adler32 collisions are resolved.
 func (p *importer) nameProblems() []model.Problem {
 	var problems []model.Problem
-	for _, name := range derivedNames(p.Key, nil) {
+	for _, name := range derivedNames(p.Key, "") {
 		if name == p.name {
 			break // the other name was not needed
 		}
@@ -177,7 +177,7 @@ func (p *importer) desiredService() *corev1.Service {
 			names = append(names, fmt.Sprintf("appProtocol of %d/%s", port.Port, port.Protocol))
 		}
 	}
-	return sign(s, names)
+	return sign(s, names...)
 }
 
 // maintains reports whether the derived Service selects pods of this cluster.

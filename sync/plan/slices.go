@@ -50,7 +50,7 @@ func (p *importer) slices() changes {
 		if desired == existing { // kept as it is
 			continue
 		}
-		sign(desired, nil)
+		sign(desired)
 		actions := []Action{create(desired)}
 		if existing != nil {
 			actions = updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))

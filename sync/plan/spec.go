@@ -185,7 +185,7 @@ func (p *importer) serviceImport() []Action {
 	if p.existing != nil {
 		s.Annotations[model.AnnotationDerivedName] = p.name
 	}
-	desired := sign(s, appliedNames(&s.Spec))
+	desired := sign(s, appliedNames(&s.Spec)...)
 	if existing == nil {
 		return []Action{create(desired)}
 	}
