@@ -24,7 +24,6 @@ const settling = 2 * time.Minute
 // importing is a decision while it is made.
 type importing struct {
 	ImportView
-	rulings  map[model.ClusterID]ruling
 	unsynced []model.ClusterID
 	// before is the list that the table is applied to, list what becomes of it. forms is
 	// true if there was none.
@@ -39,10 +38,7 @@ type importing struct {
 }
 
 func newImporting(v ImportView) *importing {
-	i := &importing{ImportView: v, rulings: map[model.ClusterID]ruling{}, before: v.ownListed()}
-	for n := range v.Peers {
-		i.rulings[v.Peers[n].ID] = v.ruling(&v.Peers[n])
-	}
+	i := &importing{ImportView: v, before: v.ownListed()}
 	i.unsynced = i.findUnsynced()
 	if i.forms = !i.before.Exists(); i.forms {
 		i.before.Formed = v.Now.UTC().Truncate(time.Second)
@@ -95,7 +91,7 @@ func (i *importing) findUnsynced() []model.ClusterID {
 	var out []model.ClusterID
 	for _, p := range i.Peers {
 		e, listed := i.List.Find(p.ID)
-		if !p.Synced && !p.Removed && !i.rulings[p.ID].denies() && (!listed || !i.hadID(e)) {
+		if !p.Synced && !p.Removed && !i.ruling(&p).denies() && (!listed || !i.hadID(e)) {
 			out = append(out, p.ID)
 		}
 	}
@@ -135,7 +131,7 @@ func (v *ImportView) known(id model.ClusterID) exchange.Published {
 func (v *ImportView) existing() []model.ClusterID {
 	out := sets.Set[model.ClusterID]{}
 	for _, s := range v.Current.Slices {
-		id := model.ClusterID(s.Labels[model.LabelSourceCluster])
+		id := plan.ClusterOf(s)
 		if !model.IsManaged(s) {
 			id = plan.AdoptableFrom(s, v.Local.Key)
 			if p := v.known(id); !v.Takeover || !p.Known || p.Synced {

@@ -37,7 +37,7 @@ type FirstPass struct {
 func (f *FirstPass) Restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.pending = [2]map[types.NamespacedName]int{}
+	clear(f.pending[:])
 }
 
 // Seed names the keys of a part; they have to be reconciled after it. Once a pass

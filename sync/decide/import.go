@@ -280,7 +280,7 @@ func ReadList(v *ImportView) {
 	}
 	for _, s := range v.Current.Slices {
 		if model.IsManaged(s) {
-			add(model.ClusterID(s.Labels[model.LabelSourceCluster]))
+			add(plan.ClusterOf(s))
 		}
 	}
 }

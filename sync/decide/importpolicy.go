@@ -81,10 +81,10 @@ func (i *importing) ruleProblems() []model.Problem {
 	}
 	var out []model.Problem
 	for _, p := range i.Peers {
-		r := i.rulings[p.ID]
-		_, listed := i.before.Find(p.ID)
-		switch {
-		case p.Removed || p.Export == nil && !listed:
+		if _, listed := i.before.Find(p.ID); p.Removed || p.Export == nil && !listed {
+			continue
+		}
+		switch r := i.ruling(&p); {
 		case r.denies():
 			out = append(out, problem(r.reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, r.why))
 		case p.Export == nil:

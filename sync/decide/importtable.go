@@ -82,7 +82,7 @@ func (i *importing) ownSource() source {
 // entry, and publishes nothing that is imported.
 func (i *importing) peerSource(p *exchange.Published) source {
 	entry, listed := i.before.Find(p.ID)
-	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.rulings[p.ID]
+	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.ruling(p)
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, withdraws(p, entry)
 	switch {
 	case p.Removed:
@@ -192,13 +192,10 @@ func (i *importing) freeze() *model.Freeze {
 // differs reports whether an import as it stands is not what its exports are resolved to;
 // true if nothing stands.
 func differs(standing, resolved *model.Import) bool {
-	switch {
-	case resolved == nil || standing == nil:
+	if resolved == nil || standing == nil {
 		return resolved != nil
-	case hasOtherProperties(standing, resolved):
-		return true
 	}
-	return slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {
+	return hasOtherProperties(standing, resolved) || slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {
 		return !slices.ContainsFunc(standing.Ports, func(s mcsv1beta1.ServicePort) bool { return s.Name == p.Name })
 	})
 }

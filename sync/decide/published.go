@@ -19,6 +19,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // publish writes the export where its scope allows.
@@ -166,7 +167,7 @@ func (e *exporting) planSlices(shared model.PortSelection) (more int) {
 		}
 	}
 	e.d.Plan.Slices = copies[:min(len(copies), exchange.MaxSliceNames)]
-	e.d.Plan.Record.Slices = model.Map(e.d.Plan.Slices, sourceOf)
+	e.d.Plan.Record.Slices = model.Map(e.d.Plan.Slices, plan.SourceOf)
 	return len(copies) - len(e.d.Plan.Slices)
 }
 

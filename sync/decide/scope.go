@@ -65,15 +65,13 @@ func (e *exporting) leaveUnknown() {
 	if err != nil || e.d.Plan.Moved {
 		return
 	}
+	of := func(id model.ClusterID) string { return model.ScopedExchangeNamespace(e.Self, id) }
 	known := slices.Concat(e.Removed, model.Map(e.excluded, idOf), model.Map(e.Members, func(m model.Member) model.ClusterID { return m.ID }))
-	for namespace := range e.published {
-		isOneOf := func(ids []model.ClusterID) bool {
-			return slices.ContainsFunc(ids, func(id model.ClusterID) bool { return namespace == model.ScopedExchangeNamespace(e.Self, id) })
-		}
-		if namespace != model.ExchangeNamespace(e.Self) && !isOneOf(known) && (listed.All() || isOneOf(listed.Clusters())) {
-			e.leave(namespace)
-		}
+	unknown := sets.KeySet(e.published).Delete(model.ExchangeNamespace(e.Self)).Delete(model.Map(known, of)...)
+	if !listed.All() {
+		unknown = unknown.Intersection(sets.New(model.Map(listed.Clusters(), of)...))
 	}
+	e.leave(sets.List(unknown)...)
 }
 
 // exclude finds the clusters that policies exclude, but for those that read the export and
@@ -160,12 +158,11 @@ func (e *exporting) publishedScope() (model.Scope, error) {
 // audienceOf are the clusters of a scope. If nothing narrows it, these are all members, and
 // who was excluded when it was one.
 func (e *exporting) audienceOf(scope model.Scope) decision.Audience {
-	if scope.All() {
-		members := model.Map(e.Members, func(m model.Member) string { return string(m.ID) })
-		others := model.Without(e.remembered, func(id string) bool { return slices.Contains(members, id) })
-		return decision.Audience{Self: string(e.Self), All: true, Clusters: append(members, others...)}
+	out := decision.Audience{Self: string(e.Self), All: scope.All(), Clusters: model.Map(scope.Clusters(), func(id model.ClusterID) string { return string(id) })}
+	if out.All {
+		out.Clusters = sets.List(sets.New(e.remembered...).Insert(model.Map(e.Members, func(m model.Member) string { return string(m.ID) })...))
 	}
-	return decision.Audience{Self: string(e.Self), Clusters: model.Map(scope.Clusters(), func(id model.ClusterID) string { return string(id) })}
+	return out
 }
 
 // grace is the time for which an export that policies deny stays published. It is

@@ -115,7 +115,7 @@ func (i *importing) isDoubtful(p *exchange.Published, wasDown bool) bool {
 // derivedOf are the slices that Comity made of those of cluster.
 func (i *importing) derivedOf(cluster model.ClusterID) []*discoveryv1.EndpointSlice {
 	return model.Without(i.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
-		return !model.IsManaged(s) || s.Labels[model.LabelSourceCluster] != string(cluster)
+		return !model.IsManaged(s) || plan.ClusterOf(s) != cluster
 	})
 }
 
@@ -144,12 +144,9 @@ func (i *importing) lostSlices(p *exchange.Published, derived []*discoveryv1.End
 	if !i.sources[p.ID].State.IsRead() || !p.Synced {
 		return nil
 	}
-	lost := sets.New(model.Map(derived, sourceOf)...).Delete(model.Map(p.Slices, sourceOf)...)
+	lost := sets.New(model.Map(derived, plan.SourceOf)...).Delete(model.Map(p.Slices, plan.SourceOf)...)
 	return sets.List(lost.Intersection(sets.New(p.Export.Slices...)))
 }
-
-// sourceOf is the name of the slice that a slice mirrors, or is a copy of.
-func sourceOf(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] }
 
 // tierSource is one source of an import, as its tiers see it.
 type tierSource struct {

@@ -168,7 +168,7 @@ func placeOf(port mcsv1beta1.ServicePort, in *mcsv1beta1.ServiceImport) int {
 func (p *importer) servedPorts(cluster model.ClusterID, existing []mcsv1beta1.ServicePort) []mcsv1beta1.ServicePort {
 	return model.Without(existing, func(port mcsv1beta1.ServicePort) bool {
 		return !slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool {
-			return p.owns(s) && clusterOf(s) == cluster && slices.ContainsFunc(s.Ports, func(served discoveryv1.EndpointPort) bool {
+			return p.owns(s) && ClusterOf(s) == cluster && slices.ContainsFunc(s.Ports, func(served discoveryv1.EndpointPort) bool {
 				return idOf(served) == portID{proxyName(port, existing), port.Protocol}
 			})
 		})
@@ -206,7 +206,7 @@ func (p *importer) isCarried(s *discoveryv1.EndpointSlice) bool {
 	if p.Desired == nil || !p.possible() || !p.carries(s.AddressType) {
 		return false
 	}
-	c, has := p.Desired.Constituent(clusterOf(s))
+	c, has := p.Desired.Constituent(ClusterOf(s))
 	if !has || len(s.Ports) == 0 {
 		return has
 	}
@@ -226,7 +226,7 @@ func (p *importer) keptForm(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointS
 	if _, directed := s.Annotations[model.AnnotationPublished]; directed {
 		endpoints, changed = Published(s), true
 	}
-	if filter, has := p.Accepted[clusterOf(s)]; has {
+	if filter, has := p.Accepted[ClusterOf(s)]; has {
 		var accepted []discoveryv1.Endpoint
 		for _, e := range endpoints {
 			addresses := model.Without(e.Addresses, func(a string) bool { return filter.CheckAddress(s.AddressType, a) != "" })

@@ -31,7 +31,7 @@ func (p *importer) slices() changes {
 	}
 	p.desiredSlices = map[string]*discoveryv1.EndpointSlice{}
 	for _, s := range p.Current.Slices { // those of clusters that were not read or are held, and those that their publisher lost
-		if p.owns(s) && (p.Unsynced.Has(clusterOf(s)) || slices.Contains(p.LostSlices[clusterOf(s)], sourceOf(s)) && p.isCarried(s)) {
+		if p.owns(s) && (p.Unsynced.Has(ClusterOf(s)) || slices.Contains(p.LostSlices[ClusterOf(s)], SourceOf(s)) && p.isCarried(s)) {
 			p.desiredSlices[s.Name] = p.keptForm(s)
 		}
 	}
@@ -55,11 +55,11 @@ func (p *importer) slices() changes {
 		if existing != nil {
 			actions = updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))
 		}
-		plan.apply = append(plan.apply, from(clusterOf(desired), actions)...)
+		plan.apply = append(plan.apply, from(ClusterOf(desired), actions)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.currentSlices)) {
 		if existing := p.currentSlices[name]; p.desiredSlices[name] == nil && p.mayRemove(existing) {
-			plan.remove = append(plan.remove, from(clusterOf(existing), remove(existing, sliceKind))...)
+			plan.remove = append(plan.remove, from(ClusterOf(existing), remove(existing, sliceKind))...)
 		}
 	}
 	return plan
@@ -128,7 +128,7 @@ func (p *importer) isSelectors(s *discoveryv1.EndpointSlice) bool {
 // another Service are removed: the derived Service may exist, but without the
 // label by which it is found, because a user removed it.
 func (p *importer) mayRemove(s *discoveryv1.EndpointSlice) bool {
-	cluster := clusterOf(s)
+	cluster := ClusterOf(s)
 	if p.Desired != nil && p.name == "" && !p.servesAnother(s) {
 		return false
 	}
@@ -156,13 +156,13 @@ func (p *importer) owns(s *discoveryv1.EndpointSlice) bool {
 	return model.IsManaged(s) && !another
 }
 
-// clusterOf is the source cluster of a derived slice; empty without the label.
-func clusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
+// ClusterOf is the source cluster of a derived slice; empty without the label.
+func ClusterOf(s *discoveryv1.EndpointSlice) model.ClusterID {
 	return model.ClusterID(s.Labels[model.LabelSourceCluster])
 }
 
-// sourceOf is the name of the slice that a slice mirrors.
-func sourceOf(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] }
+// SourceOf is the name of the slice that a slice mirrors, or is a copy of.
+func SourceOf(s *discoveryv1.EndpointSlice) string { return s.Annotations[model.AnnotationSourceSlice] }
 
 // nameSlices adds the wanted slices of one cluster to the desired ones: under the names of
 // the existing slices of the same sources, or, if they are new, under free names.
@@ -177,12 +177,12 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.Endpo
 	assigned := p.assigned(cluster)
 	var unnamed []*discoveryv1.EndpointSlice
 	for _, w := range want {
-		if !takes(assigned[sourceOf(w)], w) {
+		if !takes(assigned[SourceOf(w)], w) {
 			unnamed = append(unnamed, w)
 		}
 	}
 	for _, w := range unnamed {
-		plain, dotted := model.SliceName(p.name, true, cluster, sourceOf(w)), model.SliceName(p.name, false, cluster, sourceOf(w))
+		plain, dotted := model.SliceName(p.name, true, cluster, SourceOf(w)), model.SliceName(p.name, false, cluster, SourceOf(w))
 		existing := p.currentSlices[dotted]
 		if !takes(plain, w) && !takes(dotted, w) && existing != nil && !p.owns(existing) && p.adoptedFrom(existing) == "" {
 			problems = append(problems, p.nameTaken("EndpointSlice", dotted, ""))
@@ -199,7 +199,7 @@ func (p *importer) assigned(cluster model.ClusterID) map[string]string {
 	names := map[string]string{}
 	for _, s := range p.Current.Slices {
 		source, has := s.Annotations[model.AnnotationSourceSlice]
-		if !has || clusterOf(s) != cluster || !p.owns(s) {
+		if !has || ClusterOf(s) != cluster || !p.owns(s) {
 			continue
 		}
 		if name, has := names[source]; !has || s.Name < name {
@@ -217,7 +217,7 @@ func (p *importer) fits(name string, cluster model.ClusterID, w *discoveryv1.End
 	if s == nil {
 		return true
 	}
-	fits := p.owns(s) && (clusterOf(s) == cluster || clusterOf(s) == "") || p.adoptedFrom(s) == cluster
+	fits := p.owns(s) && (ClusterOf(s) == cluster || ClusterOf(s) == "") || p.adoptedFrom(s) == cluster
 	return fits && s.AddressType == w.AddressType
 }
 
@@ -242,9 +242,9 @@ func (p *importer) wantedSlices(c model.Constituent) []*discoveryv1.EndpointSlic
 		}
 		list = append(list, p.mirror(c.Cluster, source, ports))
 	}
-	slices.SortStableFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(sourceOf(a), sourceOf(b)) })
+	slices.SortStableFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(SourceOf(a), SourceOf(b)) })
 	// While the audience of an export changes, there are two copies of a source.
-	return slices.CompactFunc(list, func(a, b *discoveryv1.EndpointSlice) bool { return sourceOf(a) == sourceOf(b) })
+	return slices.CompactFunc(list, func(a, b *discoveryv1.EndpointSlice) bool { return SourceOf(a) == SourceOf(b) })
 }
 
 // carries reports whether slices of the address type are part of the import. A
@@ -300,7 +300,7 @@ func (p *importer) mirror(cluster model.ClusterID, source *discoveryv1.EndpointS
 	s.Labels[discoveryv1.LabelServiceName] = p.name
 	s.Labels[discoveryv1.LabelManagedBy] = model.ManagedBy
 	s.Annotations[model.AnnotationSourceSlice] = source.Name
-	if name := sourceOf(source); name != "" && cluster != p.Self { // that of a copy is another one
+	if name := SourceOf(source); name != "" && cluster != p.Self { // that of a copy is another one
 		s.Annotations[model.AnnotationSourceSlice] = name
 	}
 	return s

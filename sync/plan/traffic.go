@@ -22,7 +22,7 @@ func (p *importer) direct() {
 	p.unready = map[model.ClusterID]int{}
 	var unready []string
 	for name, s := range p.desiredSlices {
-		switch t := p.Traffic[clusterOf(s)]; {
+		switch t := p.Traffic[ClusterOf(s)]; {
 		case t == model.Omitted:
 			delete(p.desiredSlices, name)
 		case len(s.Endpoints) == 0:
@@ -33,8 +33,8 @@ func (p *importer) direct() {
 	p.hint()
 	for _, name := range unready { // not before all are known: each was compared with what is published
 		s := p.changeable(name)
-		p.unready[clusterOf(s)] += len(s.Endpoints)
-		withhold(s, p.Traffic[clusterOf(s)])
+		p.unready[ClusterOf(s)] += len(s.Endpoints)
+		withhold(s, p.Traffic[ClusterOf(s)])
 	}
 }
 
@@ -48,7 +48,7 @@ func (p *importer) hint() {
 		zones := sets.Set[string]{}
 		for _, s := range p.desiredSlices {
 			for _, e := range s.Endpoints {
-				if clusterOf(s) == id && p.serves(s) && model.IsReady(e) {
+				if ClusterOf(s) == id && p.serves(s) && model.IsReady(e) {
 					zones.Insert(ptr.Deref(e.Zone, ""))
 				}
 			}
@@ -57,7 +57,7 @@ func (p *importer) hint() {
 	})
 	for name, s := range p.desiredSlices {
 		for i, e := range s.Endpoints {
-			if hints := p.hints.hints(clusterOf(s), e.Zone); !equality.Semantic.DeepEqual(hints, e.Hints) {
+			if hints := p.hints.hints(ClusterOf(s), e.Zone); !equality.Semantic.DeepEqual(hints, e.Hints) {
 				p.changeable(name).Endpoints[i].Hints = hints
 			}
 		}
@@ -70,7 +70,7 @@ func (p *importer) servesBefore(t model.Traffic) bool {
 		return p.serves(s) && slices.ContainsFunc(s.Endpoints, model.IsReady)
 	}
 	for _, s := range p.desiredSlices {
-		if p.Traffic[clusterOf(s)] < t && serves(s) {
+		if p.Traffic[ClusterOf(s)] < t && serves(s) {
 			return true
 		}
 	}
