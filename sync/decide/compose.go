@@ -29,7 +29,9 @@ type importing struct {
 	// true if there was none.
 	before, list model.List
 	forms        bool
-	sources      map[model.ClusterID]source
+	// standing is the import as it stands; nil if it does not exist.
+	standing *model.Import
+	sources  map[model.ClusterID]source
 	// ordered are the exports that are used, in the order of the list.
 	ordered  []model.Export
 	problems []model.Problem
@@ -38,7 +40,7 @@ type importing struct {
 }
 
 func newImporting(v ImportView) *importing {
-	i := &importing{ImportView: v, before: v.ownListed()}
+	i := &importing{ImportView: v, before: v.ownListed(), standing: plan.Standing(v.Current, v.Local.Key, nil)}
 	i.unsynced = i.findUnsynced()
 	if i.forms = !i.before.Exists(); i.forms {
 		i.before.Formed = v.Now.UTC().Truncate(time.Second)
@@ -154,10 +156,9 @@ func (i *importing) compose() {
 			i.list.Entries = append(i.list.Entries, next)
 		}
 	}
-	standing := plan.Standing(i.Current, i.Local.Key, nil)
 	for _, e := range slices.Clone(i.list.Entries) { // in order: what comes last makes room for those behind it
 		if s := i.sources[e.Cluster]; s.State == model.SourceReplaced {
-			i.replace(*s.export, standing)
+			i.replace(*s.export)
 		}
 	}
 	var joining []model.Export // those that have no entry
@@ -199,14 +200,14 @@ func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
 // The import is the one that stands: the exports behind it may include one that waits to
 // take it over, which must not win by that. It is also what it would be with the entry last.
 // While an entry before it freezes the import, nothing changes.
-func (i *importing) replace(e model.Export, standing *model.Import) {
+func (i *importing) replace(e model.Export) {
 	if i.freeze() != nil {
 		return
 	}
 	at := slices.IndexFunc(i.list.Entries, func(other model.Entry) bool { return other.Cluster == e.Cluster })
 	last := append(slices.Delete(slices.Clone(i.list.Entries), at, at+1), i.list.Entries[at])
 	inPlace := merge.Resolve(i.exports(i.list.Entries))
-	if standing != nil && !hasOtherProperties(standing, inPlace) {
+	if i.standing != nil && !hasOtherProperties(i.standing, inPlace) {
 		return
 	}
 	if len(merge.Changes(merge.Resolve(i.exports(last)), inPlace)) > 0 {

@@ -235,8 +235,8 @@ func (i *importing) addTiers(d *ImportDecision) {
 		return
 	}
 	standing := ""
-	if s := plan.Standing(i.Current, in.Key, nil); s != nil {
-		standing = s.Tiers
+	if i.standing != nil {
+		standing = i.standing.Tiers
 	}
 	decider, _, _ := i.deciding()
 	tiers, problems := i.tiersFor(decider.Cluster, in.Desired.Tiers, standing)

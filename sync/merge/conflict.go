@@ -24,13 +24,14 @@ import (
 type disagreement struct {
 	title  string
 	values []value // those of older exports first
+	// used is the text of the value in use, and note says why it is used.
+	used, note string
 }
 
 // value is one value of a property and the clusters that have it, oldest first.
 type value struct {
 	text     string
 	clusters []model.ClusterID
-	note     string // why it is used, or not; empty of one that another one was preferred to
 }
 
 // compare groups imports by the text of one property. Those with the same text agree.
@@ -48,7 +49,7 @@ func compare(title string, imports []*model.Import, text show) disagreement {
 		d.values[at].clusters = append(d.values[at].clusters, i.Constituents[0].Cluster)
 	}
 	if len(d.values) > 0 {
-		d.values[0].note = usedNote(imports)
+		d.used, d.note = d.values[0].text, usedNote(imports)
 	}
 	return d
 }
@@ -272,8 +273,8 @@ func (d disagreement) write(limit detail) string {
 			break
 		}
 		part := model.Bound(v.text, limit.bytes) + " in " + decision.Some(v.clusters, limit.clusters)
-		if v.note != "" {
-			part += " (" + v.note + ")"
+		if v.text == d.used {
+			part += " (" + d.note + ")"
 		}
 		parts = append(parts, part)
 	}

@@ -66,13 +66,7 @@ func portsDisagree(alone []*model.Import, resolved *model.Import) []disagreement
 	for _, p := range firstOfEach(all, nameOf) {
 		d := compare(portTitle(p.Name), alone, func(i *model.Import) string { return showPort(i.Ports, p.Name) })
 		if len(d.values) > 1 {
-			used, note := portInUse(p, alone, resolved.Ports)
-			for n := range d.values {
-				d.values[n].note = ""
-				if d.values[n].text == used {
-					d.values[n].note = note
-				}
-			}
+			d.used, d.note = portInUse(p, alone, resolved.Ports)
 			found = append(found, d)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -26,23 +27,24 @@ import (
 func compareAll[T Object](kind metav1.TypeMeta, desired []Object, current []T, own bool) changes {
 	var plan changes
 	want, existing := indexed(desired), indexed(current)
-	for _, at := range slices.SortedFunc(maps.Keys(want), model.CompareKeys) {
+	all := sets.KeySet(want).Union(sets.KeySet(existing))
+	for _, at := range slices.SortedFunc(maps.Keys(all), model.CompareKeys) {
+		is, wanted := want[at]
 		was, exists := existing[at]
+		isForeign := exists && !own && !model.IsManaged(was)
 		switch {
-		case !exists:
-			plan.apply = append(plan.apply, create(want[at]))
-		case !own && !model.IsManaged(was):
+		case isForeign && wanted:
 			plan.problems = append(plan.problems, model.Problemf(model.ReasonNameTaken, "",
 				"%s %s was not created by Comity, so nothing is published under that name there; delete it", kind.Kind, at))
-		case changesAddressType(was, want[at]):
-			plan.apply = append(append(plan.apply, remove(was, kind)...), create(want[at]))
+		case isForeign:
+		case !wanted:
+			plan.remove = append(plan.remove, remove(was, kind)...)
+		case !exists:
+			plan.apply = append(plan.apply, create(is))
+		case changesAddressType(was, is):
+			plan.apply = append(append(plan.apply, remove(was, kind)...), create(is))
 		default:
-			plan.apply = append(plan.apply, update(want[at], was)...)
-		}
-	}
-	for _, at := range slices.SortedFunc(maps.Keys(existing), model.CompareKeys) {
-		if _, wanted := want[at]; !wanted && (own || model.IsManaged(existing[at])) {
-			plan.remove = append(plan.remove, remove(existing[at], kind)...)
+			plan.apply = append(plan.apply, update(is, was)...)
 		}
 	}
 	return plan

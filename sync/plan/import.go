@@ -140,7 +140,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 	}
 	plan.DerivedName = p.existing.Name
 	plan.Actions = p.annotateService()
-	if p.kept || len(p.Unsynced) > 0 {
+	if len(p.Unsynced) > 0 {
 		return plan
 	}
 	mirrored := p.slices()
