@@ -4,7 +4,6 @@
 package diagnose
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -27,7 +26,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -248,31 +246,6 @@ func (c *cluster) expected() map[string]string {
 		}
 	}
 	return all
-}
-
-// versions says once what version says.
-func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
-	sites := model.Map(c.all, func(other *cluster) *agent.Site { return other.Site })
-	if skew := agent.Skew(command.Version, sites); skew != "" && c == c.all[0] {
-		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.Helm("--reset-then-reuse-values")}}, nil
-	}
-	return nil, nil
-}
-
-// connections are the problems that status has with Peers.
-func connections(_ context.Context, c *cluster) (all []finding.Finding, err error) {
-	for _, f := range c.status.Problems {
-		name, is := strings.CutPrefix(f.Object, "Peer ")
-		if !is {
-			continue
-		}
-		f.Fix = c.fix(cmp.Or(finding.Fix(f.Reason), finding.FixJoin), name)
-		if slices.Contains([]string{"", "Missing", "TakeoverHeld"}, f.Reason) { // status has the command for these
-			f.Fix = "follow the message"
-		}
-		all = append(all, f)
-	}
-	return all, nil
 }
 
 // tokens reads the credentials of Peers, and asks those clusters that are diagnosed, too,

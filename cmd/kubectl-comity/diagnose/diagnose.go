@@ -269,3 +269,28 @@ func (c *cluster) fix(text, peer string) string {
 	}
 	return finding.Fill(text, c.Agent.Mode, "{from}", from, "{to}", c.Context, "{a}", peer)
 }
+
+// versions says once what version says.
+func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
+	sites := model.Map(c.all, func(other *cluster) *agent.Site { return other.Site })
+	if skew := agent.Skew(command.Version, sites); skew != "" && c == c.all[0] {
+		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.Helm("--reset-then-reuse-values")}}, nil
+	}
+	return nil, nil
+}
+
+// connections are the problems that status has with Peers.
+func connections(_ context.Context, c *cluster) (all []finding.Finding, err error) {
+	for _, f := range c.status.Problems {
+		name, is := strings.CutPrefix(f.Object, "Peer ")
+		if !is {
+			continue
+		}
+		f.Fix = c.fix(cmp.Or(finding.Fix(f.Reason), finding.FixJoin), name)
+		if slices.Contains([]string{"", "Missing", "TakeoverHeld"}, f.Reason) { // status has the command for these
+			f.Fix = "follow the message"
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}

@@ -84,7 +84,7 @@ func (p *part) note(s Service, c metav1.Condition, because model.ClusterID) {
 		return
 	}
 	state := fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
-	cause := strings.Join([]string{s.Kind, state, string(because)}, " ")
+	cause := s.Kind + " " + state + " " + string(because)
 	g := p.groups[cause]
 	if g == nil {
 		name := s.Namespace + "/" + s.Name

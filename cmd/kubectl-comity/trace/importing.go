@@ -81,17 +81,17 @@ func (h hop) source() Step {
 	}
 	switch {
 	case c.namespace == nil || c.namespace.DeletionTimestamp != nil:
-		return h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.from.key.Namespace).since(report.Since)
+		return h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.from.key.Namespace, report.Since)
 	case !report.Imported:
-		return h.reported(report.Reason, report.Message).since(report.Since)
+		return h.reported(report.Reason, report.Message, report.Since)
 	case state == model.SourceRefused:
-		return h.reported(model.ReasonPolicyDenied, "Refused: a policy, or an annotation of the Namespace").since(since)
+		return h.reported(model.ReasonPolicyDenied, "Refused: a policy, or an annotation of the Namespace", since)
 	case !state.IsRead():
 		return h.step(checkSource, c, string(state), string(state)+": "+states[state]).since(since)
 	case !isListed:
 		return h.step(checkSource, c, model.ReasonPending, "the import does not have the export yet")
 	case report.Reason != model.ReasonImported && report.Reason != model.ReasonTakeoverHeld:
-		s := h.reported(report.Reason, report.Message).since(report.Since)
+		s := h.reported(report.Reason, report.Message, report.Since)
 		s.Severity = finding.Warning
 		return s
 	}
@@ -118,8 +118,8 @@ var states = map[model.SourceState]string{
 }
 
 // reported is the step of a reason for which the export is not imported.
-func (h hop) reported(reason, message string) Step {
-	s := h.obstacle(h.step(checkSource, h.to, reason, message))
+func (h hop) reported(reason, message string, since metav1.Time) Step {
+	s := h.obstacle(h.step(checkSource, h.to, reason, message)).since(since)
 	s.Docs = finding.Condition("ServiceExport", condition.TypeAvailable, reason)
 	return s
 }
