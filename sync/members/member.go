@@ -14,7 +14,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/listwatch"
@@ -162,13 +161,13 @@ func (s *Set) update(id model.ClusterID, do func(*member) model.MemberChanged) {
 
 // changed is the Changed hook. Of a connection that is not active yet, subscribers
 // are notified of the member once it is.
-func (s *Set) changed(c *remote.Connection, what model.MemberChanged, key types.NamespacedName) {
+func (s *Set) changed(c *remote.Connection, change model.MemberChange) {
 	s.mu.Lock()
-	m := s.members[c.ID()]
+	m := s.members[change.ID]
 	active := m != nil && m.active == c
 	s.mu.Unlock()
 	if active {
-		s.changes.Publish(model.MemberChange{ID: m.id, What: what, Key: key})
+		s.changes.Publish(change)
 	}
 }
 

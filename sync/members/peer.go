@@ -149,13 +149,11 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 // readAccepted reads the lists of spec. The schema validates them; one that cannot be
 // read all the same is not known, because a part of it is not what was meant.
 func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, refused remote.Failure) {
-	for _, text := range spec.AcceptedCIDRs {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
-			return accepted{}, because(ReasonInvalidPeer, "spec.acceptedCIDRs: %s is not an address range such as \"10.1.0.0/16\"; remedy: correct it", model.Quote(text))
-		}
-		out.cidrs = append(out.cidrs, prefix)
+	cidrs, err := model.ParsePrefixes(spec.AcceptedCIDRs)
+	if err != nil {
+		return accepted{}, because(ReasonInvalidPeer, "spec.acceptedCIDRs: %v; remedy: correct it", err)
 	}
+	out = accepted{known: true, cidrs: cidrs}
 	if spec.AcceptedNamespaces != nil {
 		out.namespaces = append(model.Namespaces{}, *spec.AcceptedNamespaces...)
 	}
@@ -164,7 +162,6 @@ func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, refused remote
 			return accepted{}, because(ReasonInvalidPeer, "spec.acceptedNamespaces: %s is not a namespace or a glob such as \"team-*\"; remedy: correct it", model.Quote(pattern))
 		}
 	}
-	out.known = true
 	return out, remote.Failure{}
 }
 

@@ -237,8 +237,7 @@ func (s *Set) closeConnections(ctx context.Context) error {
 	s.cancel()
 	s.mu.Lock()
 	for _, m := range s.members {
-		s.retire(m.active)
-		s.retire(m.next)
+		s.disconnect(m)
 	}
 	s.mu.Unlock()
 	s.ending.Wait()

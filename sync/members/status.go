@@ -54,8 +54,7 @@ type observed struct {
 	heartbeat      time.Time // the last one; zero if none was seen since this process started
 	limited        remote.Failure
 	drains         []model.Drain
-	invalid        int // how many records are not valid
-	firstInvalid   string
+	invalid        remote.Failure // of records
 	version        string
 	tokenExpires   *metav1.Time
 	// exported and refusedExports are counts of exports.
@@ -88,10 +87,7 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	from, accepted := m.active, m.claim.accepted
 	w.set.mu.Unlock()
 	if o.read { // counting takes a while with many exports
-		var first error
-		if o.invalid, first = from.Invalid(); first != nil {
-			o.firstInvalid = first.Error()
-		}
+		o.invalid = from.Invalid()
 		o.exported, o.refusedExports = from.Count(func(namespace string) bool { return !accepted.refuses(namespace) })
 		o.imports = w.imports.Of(id)
 	}
@@ -121,11 +117,7 @@ func (o observed) status(peer *exchangev1alpha1.Peer, now time.Time) exchangev1a
 	if !o.read {
 		return out
 	}
-	var invalid remote.Failure
-	if o.invalid > 0 {
-		invalid = because(model.ReasonInvalidRecord, "records of cluster %s that are not valid: %d, such as: %s", peer.Name, o.invalid, o.firstInvalid)
-	}
-	b.set(exchangev1alpha1.PeerRecordsValid, invalid, "everything that the cluster publishes can be used")
+	b.set(exchangev1alpha1.PeerRecordsValid, o.invalid, "everything that the cluster publishes can be used")
 	b.set(exchangev1alpha1.PeerComplete, incomplete(peer.Name, o.imports), "no export of the cluster is missing or waits")
 	out.Exports = exchangev1alpha1.PeerExports{Read: int32(o.exported), Refused: int32(o.refusedExports), Missing: int32(o.imports.Missing), Waiting: int32(o.imports.Waiting)}
 	return out

@@ -75,7 +75,7 @@ func TestTheStatusOfAPeer(t *testing.T) {
 			want: with(good, "WithinLimits", "False LimitExceeded"), events: "Warning LimitExceeded"},
 		"it published too much before it was read": {now: observed{connects: true, liveness: connected, problem: limit, limited: remote.Failure{Reason: model.ReasonLimitExceeded, Message: "no"}},
 			want: map[string]string{"Accepted": "True Accepted", "Connected": "False LimitExceeded", "WithinLimits": "False LimitExceeded"}, events: "Warning LimitExceeded"},
-		"a record is not valid": {before: of(read), now: observed{connects: true, read: true, liveness: connected, invalid: 2, firstInvalid: "it"},
+		"a record is not valid": {before: of(read), now: observed{connects: true, read: true, liveness: connected, invalid: because(model.ReasonInvalidRecord, "it")},
 			want: with(good, "RecordsValid", "False InvalidRecord"), events: "Warning InvalidRecord"},
 		"exports are missing": {before: of(read), now: observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}},
 			want: with(good, "Complete", "False Missing"), events: "Warning Missing"},

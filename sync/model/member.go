@@ -290,11 +290,12 @@ func PrefixTexts(prefixes []netip.Prefix) []string {
 }
 
 // ParsePrefixes reads address ranges. One with bits set after the prefix is refused: it is not clear what was meant.
+// So is an IPv4-mapped IPv6 one, which contains no address of a pod.
 func ParsePrefixes(texts []string) (prefixes []netip.Prefix, err error) {
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("%q is not an address range; expected one such as 10.244.0.0/16, with no bit set after the prefix", text)
+		if err != nil || prefix != prefix.Masked() || prefix.Addr().Is4In6() {
+			return nil, fmt.Errorf("%s is not an address range; expected one such as 10.244.0.0/16, with no bit set after the prefix", Quote(text))
 		}
 		prefixes = append(prefixes, prefix)
 	}

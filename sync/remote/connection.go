@@ -60,7 +60,7 @@ type Hooks struct {
 	// Changed: an export or one of its slices (ExportChanged), a namespace of the peer or its
 	// identity (NamespaceChanged), or the peer's report on importing an export (ReportChanged) was
 	// added, changed or removed; or, with ReportChanged and the zero key, Reported became true.
-	Changed func(c *Connection, what model.MemberChanged, key types.NamespacedName)
+	Changed func(*Connection, model.MemberChange)
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
@@ -106,7 +106,6 @@ type Connection struct {
 
 	mu         sync.Mutex
 	catchingUp bool // the peer says that it has not reported on everything yet
-	failing    map[*feed]Failure
 	// reported is what Reported returns, as of the last refresh.
 	reported bool
 	state    State
@@ -145,8 +144,7 @@ func Connect(ctx context.Context, opts Options) (*Connection, error) {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, opts.Log))
 	c := &Connection{
 		opts: opts, transport: transport, cancel: cancel, unconfirmed: notify.NewWake(),
-		failing: map[*feed]Failure{}, budget: budget.New(opts.Limits),
-		ctx: ctx, verifications: newSeldom(opts.Limits), statements: newSeldom(opts.Limits), reports: newSeldom(opts.Limits),
+		budget: budget.New(opts.Limits), ctx: ctx, verifications: newSeldom(opts.Limits), statements: newSeldom(opts.Limits), reports: newSeldom(opts.Limits),
 	}
 	c.confirmed.Store(&map[string]string{})
 	var err error
@@ -194,8 +192,7 @@ func (c *Connection) State() State {
 func (c *Connection) Watching() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, failing := c.failing[c.feeds.leases]
-	return !failing
+	return c.feeds.leases.failure == Failure{}
 }
 
 // Reported reports whether the peer reported on everything and all of it was read, or it is
@@ -236,8 +233,7 @@ func (c *Connection) refresh() {
 	}
 	c.verified.Store(now)
 	changed := was != now || before != c.state
-	_, failed := c.failing[c.feeds.reports]
-	reported := c.feeds.reports.listed.Load() && !c.catchingUp || failed
+	reported := c.feeds.reports.listed.Load() && !c.catchingUp || c.feeds.reports.failure != Failure{}
 	reported = reported && (c.reported || c.allows(&c.reports))
 	notify := now && reported && !c.reported // before, no report is readable
 	c.reported = reported
@@ -246,7 +242,7 @@ func (c *Connection) refresh() {
 		c.opts.Hooks.State(c)
 	}
 	if notify {
-		c.opts.Hooks.Changed(c, model.ReportChanged, types.NamespacedName{})
+		c.opts.Hooks.Changed(c, model.MemberChange{ID: c.opts.ID, What: model.ReportChanged})
 	}
 }
 
@@ -277,8 +273,8 @@ func (c *Connection) currentProblem(member Failure) Failure {
 		if !f.isRequired() && member != (Failure{}) {
 			break
 		}
-		if p, bad := c.failing[f]; bad {
-			return p
+		if f.failure != (Failure{}) {
+			return f.failure
 		}
 	}
 	return member
@@ -291,13 +287,12 @@ func (f *feed) result(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // or the connection was stopped
 	}
-	c := f.connection
-	c.mu.Lock()
-	if err == nil {
-		delete(c.failing, f)
-	} else {
-		c.failing[f] = describe(c.opts.ID, f, err)
+	c, failure := f.connection, Failure{}
+	if err != nil {
+		failure = describe(c.opts.ID, f, err)
 	}
+	c.mu.Lock()
+	f.failure = failure
 	c.mu.Unlock()
 	c.refresh()
 }

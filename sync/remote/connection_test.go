@@ -17,7 +17,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -61,8 +60,8 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			config := &rest.Config{Host: server.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			told := make(chan Failure, 100)
 			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
-				Changed: func(_ *Connection, what model.MemberChanged, key types.NamespacedName) {
-					t.Errorf("told of a change %v of %s", what, key)
+				Changed: func(_ *Connection, change model.MemberChange) {
+					t.Errorf("told of a change %v of %s", change.What, change.Key)
 				},
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p := c.State().Problem; told <- p },

@@ -49,6 +49,8 @@ type feed struct {
 	// without is what is unknown while this feed cannot be read; empty if the feed
 	// is required.
 	without string
+	// failure is why it cannot be read; the zero value if it can. It needs the mutex of connection.
+	failure Failure
 	// confirmed: the MemberRecord is read again before a list is used.
 	confirmed bool
 	// lists are those that are read at the same time, and flow is how fast responses are read.
@@ -58,17 +60,15 @@ type feed struct {
 	budget *budget.Feed
 	// exceeded is the limit that a response or event exceeded, until a list is within the
 	// limits again.
-	exceeded atomic.Pointer[budget.Exceeded]
-	object   reflect.Type   // of what an event has
-	empty    runtime.Object // list
+	exceeded      atomic.Pointer[budget.Exceeded]
+	object, empty runtime.Object // one of its objects, and a list of them
 	// watching is the watch that the reflector follows, and meter counts its events.
 	watching  watch.Interface
 	meter     *meter
 	client    rest.Interface
 	reflector *toolscache.Reflector
 	store     toolscache.Indexer
-	handler   handler
-	// listed is set once the first list is in store, and handler notified of it.
+	// listed is set once the first list is in store, and the owner notified of it.
 	listed atomic.Bool
 }
 
@@ -115,42 +115,39 @@ func newFeeds(c *Connection) (feeds, error) {
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(peerQPS, peerBurst)
 	shared, scoped := model.ExchangeNamespace(c.opts.ID), model.ScopedExchangeNamespace(c.opts.ID, c.opts.Self)
 	out := feeds{
-		namespaces: &feed{namespace: shared},
-		members:    &feed{namespace: shared, name: string(c.opts.ID)},
+		namespaces: &feed{object: &exchangev1alpha1.NamespaceRecord{}, namespace: shared},
+		members:    &feed{object: &exchangev1alpha1.MemberRecord{}, namespace: shared, name: string(c.opts.ID)},
 		leases: &feed{
-			namespace: shared, name: string(c.opts.ID), without: "whether its agent runs is not known",
+			object: &coordinationv1.Lease{}, namespace: shared, name: string(c.opts.ID), without: "whether its agent runs is not known",
 			lists: semaphore.NewWeighted(1), flow: newFlow(smallBytes, readSize, " of Leases"),
 		},
-		reports: &feed{namespace: scoped, without: "what it imports is not known"},
-	}
-	lists := semaphore.NewWeighted(maxLists)
-	var failed error
-	open := func(f *feed, object, list runtime.Object, handler handler) {
-		f.connection, f.empty, f.handler, f.lists, f.flow = c, list, handler, cmp.Or(f.lists, lists), cmp.Or(f.flow, c.transport.flow)
-		failed = errors.Join(failed, f.open(scheme, config, object))
+		reports: &feed{object: &exchangev1alpha1.ImportRecord{}, namespace: scoped, without: "what it imports is not known"},
 	}
 	for i, namespace := range []string{shared, scoped} {
-		out.exports[i] = &feed{namespace: namespace, confirmed: true}
-		out.slices[i] = &feed{namespace: namespace}
-		open(out.exports[i], &exchangev1alpha1.ExportRecord{}, &exchangev1alpha1.ExportRecordList{}, c.recordHandler(model.ExportChanged))
-		open(out.slices[i], &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, c.sliceHandler())
+		out.exports[i] = &feed{object: &exchangev1alpha1.ExportRecord{}, namespace: namespace, confirmed: true}
+		out.slices[i] = &feed{object: &discoveryv1.EndpointSlice{}, namespace: namespace}
 	}
-	member := handler{func(_, _ any) { c.refresh() }, func(any) { c.refresh() }}
-	open(out.members, &exchangev1alpha1.MemberRecord{}, &exchangev1alpha1.MemberRecordList{}, member)
-	open(out.namespaces, &exchangev1alpha1.NamespaceRecord{}, &exchangev1alpha1.NamespaceRecordList{}, c.recordHandler(model.NamespaceChanged))
-	open(out.leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}, c.leaseHandler())
-	open(out.reports, &exchangev1alpha1.ImportRecord{}, &exchangev1alpha1.ImportRecordList{}, c.recordHandler(model.ReportChanged))
-	return out, failed
+	lists := semaphore.NewWeighted(maxLists)
+	for _, f := range out.all() {
+		f.connection, f.lists, f.flow = c, cmp.Or(f.lists, lists), cmp.Or(f.flow, c.transport.flow)
+		if err := f.open(scheme, config); err != nil {
+			return feeds{}, err
+		}
+	}
+	return out, nil
 }
 
 // open makes the client and the reflector of f. Kinds are known beforehand, so nothing is
 // discovered: a peer whose discovery is broken can still be read.
-func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.Object) error {
-	kind, err := apiutil.GVKForObject(object, scheme)
+func (f *feed) open(scheme *runtime.Scheme, config *rest.Config) error {
+	kind, err := apiutil.GVKForObject(f.object, scheme)
 	if err != nil {
 		return err
 	}
-	f.kind, f.resource, f.object = kind.Kind+"s", strings.ToLower(kind.Kind)+"s", reflect.TypeOf(object)
+	if f.empty, err = scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")); err != nil {
+		return err
+	}
+	f.kind, f.resource = kind.Kind+"s", strings.ToLower(kind.Kind)+"s"
 	c, version := f.connection, kind.GroupVersion()
 	config = rest.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &version
@@ -163,15 +160,11 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config, object runtime.
 		return err
 	}
 	f.budget = c.budget.Feed(f.kind, f.resource)
-	indexers := toolscache.Indexers{indexInvalid: c.indexInvalid}
-	if f.resource == "endpointslices" {
-		indexers[indexExport] = indexSlice
-	}
-	f.store = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, indexers)
+	f.store = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{indexInvalid: c.indexInvalid, indexExport: indexSlice})
 	// A feed streams lists by itself: so a list is counted and checked as a whole before it
 	// replaces anything.
 	source := listwatch.PlainLists{ListWatch: &toolscache.ListWatch{ListWithContextFunc: f.list, WatchFuncWithContext: f.watch}}
-	f.reflector = toolscache.NewReflectorWithOptions(source, object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
+	f.reflector = toolscache.NewReflectorWithOptions(source, f.object, f, toolscache.ReflectorOptions{Name: f.kind + " of cluster " + string(c.opts.ID)})
 	return nil
 }
 
@@ -282,7 +275,7 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 	f.budget.Begin()
 	objects := map[string]runtime.Object{}
 	for event := range w.ResultChan() {
-		if event.Type == watch.Error || reflect.TypeOf(event.Object) != f.object || f.accept(event, m, f.budget.Listed) != nil {
+		if event.Type == watch.Error || reflect.TypeOf(event.Object) != reflect.TypeOf(f.object) || f.accept(event, m, f.budget.Listed) != nil {
 			break
 		}
 		object := event.Object.(metav1.Object) // as all of its kind are

@@ -33,17 +33,15 @@ func renewalOf(lease *coordinationv1.Lease) string {
 	return string(lease.UID) + "@" + strconv.FormatInt(lease.Spec.RenewTime.UnixNano(), 10)
 }
 
-func (c *Connection) leaseHandler() handler {
-	read := func(obj any) {
-		if lease := obj.(*coordinationv1.Lease); lease.Name == string(c.opts.ID) {
-			c.mu.Lock()
-			_, c.catchingUp = lease.Annotations[model.AnnotationCatchingUp]
-			c.mu.Unlock()
-			c.refresh()
-			c.opts.Hooks.LeaseRead(c, renewalOf(lease))
-		}
+func (c *Connection) leaseChanged(lease *coordinationv1.Lease) {
+	if lease.Name != string(c.opts.ID) {
+		return
 	}
-	return handler{func(_, now any) { read(now) }, func(any) {}}
+	c.mu.Lock()
+	_, c.catchingUp = lease.Annotations[model.AnnotationCatchingUp]
+	c.mu.Unlock()
+	c.refresh()
+	c.opts.Hooks.LeaseRead(c, renewalOf(lease))
 }
 
 // ReadLease reads the peer's Lease once, over a connection of its own. The failure says

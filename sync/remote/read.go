@@ -6,11 +6,12 @@ package remote
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,7 +119,7 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 		before := c.confirmed.Swap(&stated)
 		for name, version := range stated {
 			if key, ok := model.RecordKey(name); ok && (*before)[name] != version {
-				c.opts.Hooks.Changed(c, model.ExportChanged, key)
+				c.opts.Hooks.Changed(c, model.MemberChange{ID: c.opts.ID, What: model.ExportChanged, Key: key})
 			}
 		}
 	}
@@ -188,63 +189,69 @@ func (c *Connection) Namespace(name string) model.MemberNamespace {
 	return out
 }
 
+// indexSlice finds the slices, packed or not, of the export that they say they belong to.
 func indexSlice(obj any) ([]string, error) {
-	if key, ok := sliceKey(obj); ok {
-		return []string{key.String()}, nil
+	if slice, is := obj.(*discoveryv1.EndpointSlice); is {
+		if key, ok := model.LabeledExport(slice.Labels); ok {
+			return []string{key.String()}, nil
+		}
 	}
 	return nil, nil
 }
 
-// sliceKey is the export that a slice, packed or not, says it belongs to.
-func sliceKey(obj any) (types.NamespacedName, bool) {
-	return model.LabeledExport(obj.(*discoveryv1.EndpointSlice).Labels)
-}
-
-// recordHandler notifies the owner of what records are about.
-// Nothing is notified of until what is read may be used: the owner then reads everything.
-func (c *Connection) recordHandler(what model.MemberChanged) handler {
-	notify := func(obj any) {
-		name := obj.(metav1.Object).GetName()
-		key, ok := model.RecordKey(name)
-		if what == model.NamespaceChanged {
-			key, ok = types.NamespacedName{Name: name}, true
+// changed handles that an object in the store of a feed was added, with before the same as now, was
+// changed, or was removed, with now nil. The owner is notified of no export, report or namespace
+// until what is read may be used: it then reads everything.
+func (c *Connection) changed(before, now any) {
+	switch before.(type) {
+	case *exchangev1alpha1.MemberRecord:
+		c.refresh()
+		return
+	case *coordinationv1.Lease:
+		if now != nil {
+			c.leaseChanged(now.(*coordinationv1.Lease))
 		}
-		if ok && c.verified.Load() {
-			c.opts.Hooks.Changed(c, what, key)
+		return
+	}
+	if now != nil && c.check(now) != nil {
+		c.opts.Hooks.Rejected(c)
+	}
+	if now != nil && before != now && sameSpec(before, now) || !c.verified.Load() {
+		return
+	}
+	for change := range sets.New(c.change(before), c.change(cmp.Or(now, before))) { // labels may move a slice to another export
+		if change.Key.Name != "" {
+			c.opts.Hooks.Changed(c, change)
 		}
 	}
-	return handler{func(before, now any) {
-		if c.check(now) != nil {
-			c.opts.Hooks.Rejected(c)
-		}
-		if before == now || !sameSpec(before, now) {
-			notify(now)
-		}
-	}, notify}
 }
 
-func (c *Connection) sliceHandler() handler {
-	notify := func(obj any) {
-		if key, ok := sliceKey(obj); ok && c.verified.Load() {
-			c.opts.Hooks.Changed(c, model.ExportChanged, key)
-		}
+// change is what changes of the peer with an object; without a key, nothing that is read.
+func (c *Connection) change(obj any) model.MemberChange {
+	object, out := obj.(metav1.Object), model.MemberChange{ID: c.opts.ID, What: model.ExportChanged}
+	key, ok := model.RecordKey(object.GetName())
+	switch obj.(type) {
+	case *discoveryv1.EndpointSlice:
+		key, ok = model.LabeledExport(object.GetLabels())
+	case *exchangev1alpha1.NamespaceRecord:
+		out.What, key, ok = model.NamespaceChanged, types.NamespacedName{Name: object.GetName()}, true
+	case *exchangev1alpha1.ImportRecord:
+		out.What = model.ReportChanged
 	}
-	return handler{func(before, now any) {
-		was, _ := sliceKey(before)
-		if key, _ := sliceKey(now); was != key { // labels have moved it to another export
-			notify(before)
-		}
-		notify(now)
-	}, notify}
+	if ok {
+		out.Key = key
+	}
+	return out
 }
 
 // sameSpec reports whether two versions of a namespace's record, or of a report, which are
 // read of nothing but their specs, have the same.
 func sameSpec(before, now any) bool {
-	switch before.(type) {
-	case *exchangev1alpha1.NamespaceRecord, *exchangev1alpha1.ImportRecord:
-		spec := func(record any) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
-		return equality.Semantic.DeepEqual(spec(before), spec(now))
+	switch before := before.(type) {
+	case *exchangev1alpha1.NamespaceRecord:
+		return equality.Semantic.DeepEqual(before.Spec, now.(*exchangev1alpha1.NamespaceRecord).Spec)
+	case *exchangev1alpha1.ImportRecord:
+		return equality.Semantic.DeepEqual(before.Spec, now.(*exchangev1alpha1.ImportRecord).Spec)
 	}
 	return false
 }
@@ -265,19 +272,24 @@ func (f *feed) invalid() []string {
 	return keys
 }
 
-// Invalid is how many records of the peer are not valid, and what is wrong with the first.
-func (c *Connection) Invalid() (count int, first error) {
-	for _, f := range []*feed{c.feeds.exports[0], c.feeds.exports[1], c.feeds.reports, c.feeds.namespaces} {
+// Invalid says how many records of the peer are not valid, and what is wrong with the first; the
+// zero value if all are valid.
+func (c *Connection) Invalid() (out Failure) {
+	count := 0
+	var first error
+	for _, f := range c.feeds.all() {
 		keys := f.invalid()
 		count += len(keys)
-		if first != nil || len(keys) == 0 {
-			continue
-		}
-		if item, found, _ := f.store.GetByKey(slices.Min(keys)); found {
-			first = c.check(item)
+		if first == nil && len(keys) > 0 {
+			if item, found, _ := f.store.GetByKey(slices.Min(keys)); found {
+				first = c.check(item)
+			}
 		}
 	}
-	return count, first
+	if first != nil {
+		out = Failure{model.ReasonInvalidRecord, fmt.Sprintf("records of cluster %s that are not valid: %d, such as: %v", c.opts.ID, count, first)}
+	}
+	return out
 }
 
 // Count is how many exports of the peer were read, and how many others are not imported:
@@ -308,13 +320,6 @@ func (c *Connection) check(obj any) (err error) {
 		_, err = exchange.FromNamespaceRecord(c.opts.ID, record)
 	}
 	return err
-}
-
-// handler is notified of objects that were added, changed or removed, once that is in the
-// store of a feed. An object that was added is passed as both. It may not block.
-type handler struct {
-	changed func(before, now any)
-	removed func(any)
 }
 
 // A feed is the store of its reflector. An informer would do the same, with as many objects
@@ -354,12 +359,12 @@ func (f *feed) put(obj any) error {
 	}
 	before, known, _ := f.store.Get(now)
 	_ = f.store.Update(now)
-	switch {
-	case !known:
-		f.handler.changed(now, now)
+	if !known {
+		before = now
+	}
 	// The same version is the echo of a list after a reconnect.
-	case before.(metav1.Object).GetResourceVersion() != now.(metav1.Object).GetResourceVersion():
-		f.handler.changed(before, now)
+	if !known || before.(metav1.Object).GetResourceVersion() != now.(metav1.Object).GetResourceVersion() {
+		f.connection.changed(before, now)
 	}
 	return nil
 }
@@ -367,7 +372,7 @@ func (f *feed) put(obj any) error {
 func (f *feed) remove(obj any) {
 	if before, known, _ := f.store.Get(obj); known {
 		_ = f.store.Delete(before)
-		f.handler.removed(before)
+		f.connection.changed(before, nil)
 	}
 }
 

@@ -141,19 +141,16 @@ func (f *Feed) End() {
 
 // Page counts one page of the list. If it exceeds a limit, nothing of the list is to be used.
 func (f *Feed) Page(objects []runtime.Object) *Exceeded {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
 	for _, object := range objects {
 		before := len(f.pending.sizes)
-		exceeded := f.add(f.pending, object)
-		if exceeded == nil && len(f.pending.sizes) == before {
+		if exceeded := f.Listed(watch.Event{Type: watch.Added, Object: object}); exceeded != nil {
+			return exceeded
+		}
+		if len(f.pending.sizes) == before {
 			// A reflector keeps all pages of a list until the last one, and a list that has nothing
 			// but repetitions would exceed no limit.
-			exceeded = &Exceeded{"1 object of each name in one list"}
-		}
-		if exceeded != nil {
-			f.pending = newHolding()
-			return exceeded
+			f.Begin()
+			return &Exceeded{"1 object of each name in one list"}
 		}
 	}
 	return nil
@@ -162,35 +159,16 @@ func (f *Feed) Page(objects []runtime.Object) *Exceeded {
 // Listed counts one event of a list that is streamed, as Page does. Of each name, the last
 // object counts.
 func (f *Feed) Listed(event watch.Event) *Exceeded {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
-	exceeded := f.event(f.pending, event)
+	exceeded := f.count(f.pending, event)
 	if exceeded != nil {
-		f.pending = newHolding()
+		f.Begin()
 	}
 	return exceeded
 }
 
 // Event counts one event of a watch. If it exceeds a limit, it is not to be used, and the
 // watch has to end: nothing after it makes sense without it.
-func (f *Feed) Event(event watch.Event) *Exceeded {
-	f.member.mu.Lock()
-	defer f.member.mu.Unlock()
-	return f.event(f.held, event)
-}
-
-// event counts one event in h. It needs the mutex of member.
-func (f *Feed) event(h *holding, event watch.Event) *Exceeded {
-	switch event.Type {
-	case watch.Added, watch.Modified:
-		return f.add(h, event.Object)
-	case watch.Deleted:
-		name := event.Object.(metav1.Object).GetName()
-		h.bytes -= int64(h.sizes[name])
-		delete(h.sizes, name)
-	}
-	return nil
-}
+func (f *Feed) Event(event watch.Event) *Exceeded { return f.count(f.held, event) }
 
 // others are the bytes of all feeds but f, and the number of objects of those of its
 // resource. Of a feed that is being listed, the larger of what is held and what was read
@@ -212,20 +190,30 @@ func (m *Member) others(f *Feed) (bytes int64, count int) {
 	return bytes, count
 }
 
-// add counts an object in h: the holding of f or one that is to replace it. An object that
-// exceeds a limit is not counted. It needs the mutex of member.
-func (f *Feed) add(h *holding, object runtime.Object) *Exceeded {
-	name, size, m := object.(metav1.Object).GetName(), sizeOf(object), f.member
-	bytes, count := m.others(f)
-	before, known := h.sizes[name]
-	switch {
-	case !known && count+len(h.sizes) >= f.limit:
-		return &Exceeded{fmt.Sprintf("%d %s", f.limit, f.kind)}
-	case bytes+h.bytes+size-int64(before) > m.limits.Bytes:
-		return &Exceeded{fmt.Sprintf("%d bytes in all objects", m.limits.Bytes)}
+// count counts an event in h: the holding of f or one that is to replace it. An object that
+// exceeds a limit is not counted.
+func (f *Feed) count(h *holding, event watch.Event) *Exceeded {
+	m := f.member
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	object, _ := event.Object.(metav1.Object)
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		size := sizeOf(event.Object)
+		bytes, count := m.others(f)
+		before, known := h.sizes[object.GetName()]
+		switch {
+		case !known && count+len(h.sizes) >= f.limit:
+			return &Exceeded{fmt.Sprintf("%d %s", f.limit, f.kind)}
+		case bytes+h.bytes+size-int64(before) > m.limits.Bytes:
+			return &Exceeded{fmt.Sprintf("%d bytes in all objects", m.limits.Bytes)}
+		}
+		h.sizes[object.GetName()] = int32(min(size, 1<<31-1))
+		h.bytes += size - int64(before)
+	case watch.Deleted:
+		h.bytes -= int64(h.sizes[object.GetName()])
+		delete(h.sizes, object.GetName())
 	}
-	h.sizes[name] = int32(min(size, 1<<31-1))
-	h.bytes += size - int64(before)
 	return nil
 }
 

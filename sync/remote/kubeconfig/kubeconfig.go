@@ -85,25 +85,24 @@ func onlyContext(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmd
 	context := cmp.Or(config.Contexts[name], &clientcmdapi.Context{})
 	cluster, user := config.Clusters[context.Cluster], config.AuthInfos[context.AuthInfo]
 	return cluster, user, firstOf("", []check{
-		{len(config.Contexts) != 1, Fault{"contexts", fmt.Sprintf("exactly one context, found %d", len(config.Contexts)), "remove all contexts but the peer's"}},
-		{config.CurrentContext != "" && config.CurrentContext != name, Fault{"current-context", "the name of the only context, or nothing", "set it to that name"}},
-		{cluster == nil, Fault{"contexts[0].context.cluster", "the name of an entry in clusters", rejoin}},
-		{user == nil, Fault{"contexts[0].context.user", "the name of an entry in users", rejoin}},
+		{len(config.Contexts) != 1, "contexts", fmt.Sprintf("exactly one context, found %d", len(config.Contexts)), "remove all contexts but the peer's"},
+		{config.CurrentContext != "" && config.CurrentContext != name, "current-context", "the name of the only context, or nothing", "set it to that name"},
+		{cluster == nil, "contexts[0].context.cluster", "the name of an entry in clusters", rejoin},
+		{user == nil, "contexts[0].context.user", "the name of an entry in users", rejoin},
 	})
 }
 
-// check is one condition under which a kubeconfig is refused.
+// check is one condition under which a kubeconfig is refused, and the Fault that it is then.
 type check struct {
-	bad bool
-	Fault
+	bad                     bool
+	field, expected, remedy string
 }
 
 // firstOf is the first fault of a part of a kubeconfig; nil if there is none.
 func firstOf(part string, checks []check) *Fault {
 	for _, c := range checks {
 		if c.bad {
-			c.Field = part + c.Field
-			return &c.Fault
+			return &Fault{part + c.field, c.expected, c.remedy}
 		}
 	}
 	return nil
@@ -119,14 +118,14 @@ func checkCluster(c *clientcmdapi.Cluster) *Fault {
 	c = cmp.Or(c, &clientcmdapi.Cluster{})
 	const reachable = "give the peer's API server as this cluster reaches it"
 	return firstOf("clusters.cluster.", []check{
-		{c.CertificateAuthority != "", Fault{"certificate-authority", "no file path", "put the certificates into certificate-authority-data"}},
-		{c.InsecureSkipTLSVerify, Fault{"insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"}},
-		{c.ProxyURL != "", Fault{"proxy-url", "no proxy", "give a server address that this cluster reaches itself"}},
-		{c.Server == "", Fault{"server", "an https URL, but it is empty", reachable}},
+		{c.CertificateAuthority != "", "certificate-authority", "no file path", "put the certificates into certificate-authority-data"},
+		{c.InsecureSkipTLSVerify, "insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"},
+		{c.ProxyURL != "", "proxy-url", "no proxy", "give a server address that this cluster reaches itself"},
+		{c.Server == "", "server", "an https URL, but it is empty", reachable},
 		{!IsServer(c.Server),
-			Fault{"server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", reachable}},
+			"server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", reachable},
 		{len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData),
-			Fault{"certificate-authority-data", "base64 of PEM certificates", rejoin}},
+			"certificate-authority-data", "base64 of PEM certificates", rejoin},
 	})
 }
 
@@ -136,18 +135,18 @@ func checkUser(u *clientcmdapi.AuthInfo) *Fault {
 	certified := len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0
 	_, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData)
 	return firstOf("users.user", []check{
-		{u.Exec != nil, Fault{".exec", "no exec plugin, which would run a program in this pod", inline}},
-		{u.AuthProvider != nil, Fault{".auth-provider", "no auth provider, which would run code in this pod", inline}},
-		{u.TokenFile != "", Fault{".tokenFile", "no file path", inline}},
-		{u.ClientCertificate != "", Fault{".client-certificate", "no file path", inline}},
-		{u.ClientKey != "", Fault{".client-key", "no file path", inline}},
-		{u.Username != "" || u.Password != "", Fault{".username", "no password", inline}},
+		{u.Exec != nil, ".exec", "no exec plugin, which would run a program in this pod", inline},
+		{u.AuthProvider != nil, ".auth-provider", "no auth provider, which would run code in this pod", inline},
+		{u.TokenFile != "", ".tokenFile", "no file path", inline},
+		{u.ClientCertificate != "", ".client-certificate", "no file path", inline},
+		{u.ClientKey != "", ".client-key", "no file path", inline},
+		{u.Username != "" || u.Password != "", ".username", "no password", inline},
 		{u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0,
-			Fault{".as", "no impersonation", "use the account that the peer made for this cluster"}},
-		{u.Token == "" && !certified, Fault{"", "a token or a client certificate, found neither", inline}},
+			".as", "no impersonation", "use the account that the peer made for this cluster"},
+		{u.Token == "" && !certified, "", "a token or a client certificate, found neither", inline},
 		{strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r > '~' }),
-			Fault{".token", "a token without white space or control characters", rejoin}},
-		{certified && err != nil, Fault{".client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin}},
+			".token", "a token without white space or control characters", rejoin},
+		{certified && err != nil, ".client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin},
 	})
 }
 
