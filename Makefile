@@ -157,7 +157,7 @@ fmt: $(GOLANGCI_LINT) ## Format the source files.
 
 .PHONY: generate
 generate: $(CONTROLLER_GEN) $(HELM_DOCS) ## Generate deep copies, CRDs, ExportPolicies, parts of the chart, and references.
-	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/...
+	$(CONTROLLER_GEN) object:headerFile=.boilerplate.go.txt paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... paths=./sync/model
 	$(CONTROLLER_GEN) crd:allowDangerousTypes=false paths=./policies/v1alpha1/... paths=./sync/exchange/v1alpha1/... output:crd:dir=config/crd
 	$(call run,tools/manifests)
 	$(call run,tools/reference) docs

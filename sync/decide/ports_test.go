@@ -14,7 +14,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/plan"
 )
@@ -106,7 +105,7 @@ func TestPortsWhilePoliciesCannotBeEvaluated(t *testing.T) {
 			numbers := map[string]int32{"http": 80, "admin": 90}
 			for _, name := range names {
 				v.Records[0].Spec.Ports = append(v.Records[0].Spec.Ports, mcsv1beta1.ServicePort{Name: name, Port: numbers[name], Protocol: corev1.ProtocolTCP})
-				v.Records[0].Spec.Targets = append(v.Records[0].Spec.Targets, exchangev1alpha1.Target{Port: numbers[name], Protocol: corev1.ProtocolTCP})
+				v.Records[0].Spec.Targets = append(v.Records[0].Spec.Targets, model.Target{Port: numbers[name], Protocol: corev1.ProtocolTCP})
 			}
 			v.Local.Verdict = decision.Verdict{Problem: "deadline"}
 		}

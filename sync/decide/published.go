@@ -135,7 +135,7 @@ func (e *exporting) keepShared() {
 		return
 	}
 	record.Ports = ports
-	record.Targets = model.Without(record.Targets, func(t exchangev1alpha1.Target) bool {
+	record.Targets = model.Without(record.Targets, func(t model.Target) bool {
 		return !slices.ContainsFunc(ports, func(p mcsv1beta1.ServicePort) bool { return p.Port == t.Port && p.Protocol == t.Protocol })
 	})
 	if len(ports) > 0 {

@@ -18,25 +18,24 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// AddressProblem is the reason, one word, why an endpoint address is not imported.
-type AddressProblem string
-
-// Reasons for which an address is left out. For some of them the API server would
-// refuse the whole slice; for the others no pod of a peer can have the address.
+// Reasons for which parts of a peer's slices are left out, one word each, besides those of
+// parseAddress.
 const (
-	AddressFine        AddressProblem = ""
-	AddressMalformed   AddressProblem = "Malformed"
-	AddressWrongFamily AddressProblem = "WrongFamily"
-	AddressUnspecified AddressProblem = "Unspecified"
-	AddressLoopback    AddressProblem = "Loopback"
-	AddressLinkLocal   AddressProblem = "LinkLocal"
-	AddressMulticast   AddressProblem = "Multicast"
-	AddressBroadcast   AddressProblem = "Broadcast"
-	// AddressOverlap: it is in a pod or Service CIDR of this cluster.
-	AddressOverlap AddressProblem = "Overlap"
-	// AddressNotAccepted: it is in no CIDR that the local administrator accepts.
-	AddressNotAccepted AddressProblem = "NotAccepted"
+	// reasonOverlap: the address is in a pod or Service CIDR of this cluster.
+	reasonOverlap = "Overlap"
+	// reasonNotAccepted: it is in no CIDR that the local administrator accepts.
+	reasonNotAccepted = "NotAccepted"
+	// reasonInvalid: the EndpointSlice API does not allow it.
+	reasonInvalid = "Invalid"
+	// reasonTooLarge: BoundSlice left out the slice.
+	reasonTooLarge = "TooLarge"
 )
+
+// problemOf is the reason of the problem with what is left out for a reason: that of
+// InvalidEndpoints for any other.
+var problemOf = map[string]string{
+	reasonOverlap: model.ReasonAddressOverlap, reasonNotAccepted: model.ReasonAddressNotAccepted, reasonTooLarge: model.ReasonLimitExceeded,
+}
 
 // Filter holds the CIDRs in which the endpoints of one peer may be. They come from
 // the local administrator, never from the peer. The zero value accepts no address.
@@ -51,19 +50,18 @@ type Filter struct {
 	PodCIDRs, ServiceCIDRs []netip.Prefix
 }
 
-// CheckAddress returns why no pod of the peer can have this address, or AddressFine.
-func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) AddressProblem {
-	ip, problem := parseAddress(family, address)
-	if problem != AddressFine {
-		return problem
+// CheckAddress returns why no pod of the peer can have this address: one word, empty if one can.
+func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) string {
+	ip, reason := parseAddress(family, address)
+	switch {
+	case reason != "":
+		return reason
+	case containsAddr(f.PodCIDRs, ip) || containsAddr(f.ServiceCIDRs, ip):
+		return reasonOverlap
+	case !containsAddr(f.Accepted, ip):
+		return reasonNotAccepted
 	}
-	if containsAddr(f.PodCIDRs, ip) || containsAddr(f.ServiceCIDRs, ip) {
-		return AddressOverlap
-	}
-	if !containsAddr(f.Accepted, ip) {
-		return AddressNotAccepted
-	}
-	return AddressFine
+	return ""
 }
 
 func containsAddr(prefixes []netip.Prefix, ip netip.Addr) bool {
@@ -79,31 +77,29 @@ var (
 	translatedIPv4 = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
 )
 
-// parseAddress returns AddressFine if a pod of any cluster can have the address, and
-// else why not.
-func parseAddress(family discoveryv1.AddressType, address string) (netip.Addr, AddressProblem) {
+// parseAddress returns no reason if a pod of any cluster can have the address, and else why
+// not. For some reasons the API server would refuse the whole slice.
+func parseAddress(family discoveryv1.AddressType, address string) (ip netip.Addr, reason string) {
 	ip, err := netip.ParseAddr(address)
-	if err != nil || ip.Zone() != "" || (ip.Is6() && !ip.Is4In6() && !canonical(ip, address)) {
-		return netip.Addr{}, AddressMalformed
-	}
-	problem := AddressFine
 	switch {
+	case err != nil || ip.Zone() != "" || ip.Is6() && !ip.Is4In6() && !canonical(ip, address):
+		reason = "Malformed"
 	case ip.Is4In6() || ip.Is4() != (family == discoveryv1.AddressTypeIPv4):
-		problem = AddressWrongFamily
+		reason = "WrongFamily"
 	case ip.IsUnspecified() || thisNetwork.Contains(ip):
-		problem = AddressUnspecified
+		reason = "Unspecified"
 	case ip.IsLoopback():
-		problem = AddressLoopback
+		reason = "Loopback"
 	case ip.IsLinkLocalUnicast():
-		problem = AddressLinkLocal
+		reason = "LinkLocal"
 	case ip.IsMulticast():
-		problem = AddressMulticast
+		reason = "Multicast"
 	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		problem = AddressBroadcast
+		reason = "Broadcast"
 	case compatibleIPv4.Contains(ip) || translatedIPv4.Contains(ip):
-		problem = AddressWrongFamily
+		reason = "WrongFamily"
 	}
-	return ip, problem
+	return ip, reason
 }
 
 // canonical reports whether address is ip in canonical form, the only one that the
@@ -113,15 +109,7 @@ func canonical(ip netip.Addr, address string) bool {
 	return string(ip.AppendTo(buffer[:0])) == address
 }
 
-// Reasons of parts that are left out, besides those of addresses.
-const (
-	// reasonInvalid: the EndpointSlice API does not allow it.
-	reasonInvalid = "Invalid"
-	// reasonTooLarge: BoundSlice left out the slice.
-	reasonTooLarge = "TooLarge"
-)
-
-// Report lists what CleanSlice left out, by reason: one word, an AddressProblem, TooLarge,
+// Report lists what CleanSlice left out, by reason: one word, that of CheckAddress, TooLarge,
 // or Invalid for any other part. Nil is an empty report.
 type Report map[string]Dropped
 
@@ -148,15 +136,7 @@ func (r Report) Add(other Report) {
 func (r Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem {
 	counts, examples := map[string][]string{}, map[string][]string{} // by reason of the problem
 	for _, reason := range slices.Sorted(maps.Keys(r)) {
-		problem := model.ReasonInvalidEndpoints
-		switch reason {
-		case string(AddressOverlap):
-			problem = model.ReasonAddressOverlap
-		case string(AddressNotAccepted):
-			problem = model.ReasonAddressNotAccepted
-		case reasonTooLarge:
-			problem = model.ReasonLimitExceeded
-		}
+		problem := cmp.Or(problemOf[reason], model.ReasonInvalidEndpoints)
 		counts[problem] = append(counts[problem], fmt.Sprintf("%d %s", r[reason].Count, reason))
 		examples[problem] = append(examples[problem], r[reason].First)
 	}

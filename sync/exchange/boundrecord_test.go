@@ -26,7 +26,7 @@ func boundable(change func(*exchangev1alpha1.ExportRecord)) *exchangev1alpha1.Ex
 			Service:           exchangev1alpha1.ServiceReference{Namespace: "shop", Name: "web"},
 			ExportUID:         "uid",
 			ExportedAt:        metav1.Unix(1600000000, 0),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 			Slices:            []string{"web-1"},
 		},
 	}
@@ -41,7 +41,7 @@ func TestFault31OfAnInvalidRecordOnlyTheReasonIsKept(t *testing.T) {
 		"valid":              func(*exchangev1alpha1.ExportRecord) {},
 		"empty ports":        func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports = make([]mcsv1beta1.ServicePort, 1000) },
 		"too many ports":     func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports = make([]mcsv1beta1.ServicePort, 500_000) },
-		"too many targets":   func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets = make([]exchangev1alpha1.Target, 500_000) },
+		"too many targets":   func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets = make([]model.Target, 500_000) },
 		"too many slices":    func(r *exchangev1alpha1.ExportRecord) { r.Spec.Slices = make([]string, 500_000) },
 		"a long UID":         func(r *exchangev1alpha1.ExportRecord) { r.Spec.ExportUID = "x y" },
 		"another Service":    func(r *exchangev1alpha1.ExportRecord) { r.Spec.Service.Name = "db" },

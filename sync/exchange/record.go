@@ -29,9 +29,9 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 		Service:           exchangev1alpha1.ServiceReference(export.Key),
 		ExportUID:         export.UID,
 		ExportedAt:        metav1.NewTime(export.CreatedAt),
-		ServiceProperties: exchangev1alpha1.ServiceProperties(export.ServiceProperties),
+		ServiceProperties: export.ServiceProperties,
 		Slices:            export.Slices,
-		Targets:           model.Map(export.Targets, func(t model.Target) exchangev1alpha1.Target { return exchangev1alpha1.Target(t) }),
+		Targets:           export.Targets,
 	}
 	if export.Identity != nil {
 		out.Namespace = &exchangev1alpha1.NamespaceRecordSpec{Labels: export.Identity}
@@ -44,7 +44,7 @@ func Record(export model.Export) exchangev1alpha1.ExportRecordSpec {
 func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdrawal, at *metav1.Time) exchangev1alpha1.ExportRecordSpec {
 	return exchangev1alpha1.ExportRecordSpec{
 		Service: record.Service, ExportUID: record.ExportUID, ExportedAt: record.ExportedAt, ExportVersion: record.ExportVersion,
-		ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP}, // which the schema requires
+		ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP}, // which the schema requires
 		Withdrawn:         true, Suspended: says.Suspended, Narrowed: says.Narrowed, WithdrawnAt: at,
 	}
 }
@@ -53,10 +53,8 @@ func WithdrawnRecord(record exchangev1alpha1.ExportRecordSpec, says model.Withdr
 // publishes or withdraws an export. The error names the record, the field, the expected
 // value and who has to act.
 func CheckRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) error {
-	if problem := checkRecord(record); problem.found() {
-		return recordError("ExportRecord", cluster, record, problem)
-	}
-	return nil
+	problem := checkRecord(record)
+	return problem.in("ExportRecord", cluster, record)
 }
 
 // FromRecord returns the export in record, which was read from cluster. The error is that
@@ -75,26 +73,24 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		return model.Export{}, errors.New("the record states that the export is withdrawn")
 	}
 	spec := &record.Spec
-	properties := model.ServiceProperties(spec.ServiceProperties)
-	properties.Ports = make([]mcsv1beta1.ServicePort, 0, len(spec.Ports))
-	for _, port := range spec.Ports {
-		port.Protocol = cmp.Or(port.Protocol, corev1.ProtocolTCP)
-		properties.Ports = append(properties.Ports, port)
-	}
-	properties.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
-	properties.Labels, properties.Annotations = model.Unreserved(spec.Labels), model.Unreserved(spec.Annotations)
 	out := model.Export{
 		SourceExport: model.SourceExport{
 			Cluster: cluster, UID: spec.ExportUID, CreatedAt: age(spec.ExportedAt.Time), Scoped: record.Namespace != model.ExchangeNamespace(cluster),
 		},
-		ServiceProperties: properties,
+		ServiceProperties: spec.ServiceProperties,
 		Key:               types.NamespacedName(spec.Service),
+		Targets:           slices.Clone(spec.Targets),
 		Slices:            spec.Slices,
 	}
-	for _, t := range spec.Targets {
-		t.Protocol = cmp.Or(t.Protocol, corev1.ProtocolTCP)
-		out.Targets = append(out.Targets, model.Target(t))
+	out.Ports = append([]mcsv1beta1.ServicePort{}, spec.Ports...)
+	for i := range out.Ports {
+		out.Ports[i].Protocol = cmp.Or(out.Ports[i].Protocol, corev1.ProtocolTCP)
 	}
+	for i := range out.Targets {
+		out.Targets[i].Protocol = cmp.Or(out.Targets[i].Protocol, corev1.ProtocolTCP)
+	}
+	out.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
+	out.Labels, out.Annotations = model.Unreserved(spec.Labels), model.Unreserved(spec.Annotations)
 	if spec.Namespace != nil {
 		if out.Identity = spec.Namespace.Labels; out.Identity == nil {
 			out.Identity = map[string]string{} // no labels are an identity, too
@@ -188,8 +184,8 @@ func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRe
 	// An imported export can have another reason: some of its endpoints are left out.
 	p.check(spec.Imported || spec.Reason != model.ReasonImported,
 		"spec.reason", "is %s while spec.imported is false; expected why the export is not imported", spec.Reason)
-	if p.found() {
-		return types.NamespacedName{}, model.Report{}, recordError("ImportRecord", cluster, record, p)
+	if err := p.in("ImportRecord", cluster, record); err != nil {
+		return types.NamespacedName{}, model.Report{}, err
 	}
 	report := model.Report{
 		Cluster: cluster, ExportUID: spec.ExportUID, Imported: spec.Imported, Reason: spec.Reason,
@@ -199,12 +195,6 @@ func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRe
 		report.Decider = decider
 	}
 	return types.NamespacedName(spec.Service), report, nil
-}
-
-// recordError is the error of a peer's record that is not valid.
-func recordError(kind string, cluster model.ClusterID, record metav1.Object, p problem) error {
-	return fmt.Errorf("%s %s/%s of cluster %s: %s: %s; it is ignored until cluster %s publishes a valid one",
-		kind, model.Quote(record.GetNamespace()), model.Quote(record.GetName()), cluster, p.field, p.message, cluster)
 }
 
 // plausible returns the zero time for a time at which Comity cannot have run. The
@@ -221,8 +211,9 @@ func plausible(t time.Time) time.Time {
 // and who has to act.
 func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.NamespaceRecord) (map[string]string, error) {
 	var p problem
-	if p.checkLabels("spec.labels", record.Spec.Labels); p.found() {
-		return nil, recordError("NamespaceRecord", cluster, record, p)
+	p.checkLabels("spec.labels", record.Spec.Labels)
+	if err := p.in("NamespaceRecord", cluster, record); err != nil {
+		return nil, err
 	}
 	return record.Spec.Labels, nil
 }

@@ -236,13 +236,13 @@ func (c *cleaner) addresses(endpoint int, in []string) []string {
 		c.drop(reasonInvalid, fmt.Sprintf("%d addresses", len(in)), "endpoints[%d].addresses", endpoint)
 		return nil
 	}
-	isDropped := func(address string) bool { return c.filter.CheckAddress(c.slice.AddressType, address) != AddressFine }
+	isDropped := func(address string) bool { return c.filter.CheckAddress(c.slice.AddressType, address) != "" }
 	if !slices.ContainsFunc(in, isDropped) {
 		return in // nearly always, and without garbage
 	}
 	for i, address := range in {
-		if problem := c.filter.CheckAddress(c.slice.AddressType, address); problem != AddressFine {
-			c.drop(string(problem), address, "endpoints[%d].addresses[%d]", endpoint, i)
+		if reason := c.filter.CheckAddress(c.slice.AddressType, address); reason != "" {
+			c.drop(reason, address, "endpoints[%d].addresses[%d]", endpoint, i)
 		}
 	}
 	return model.Without(in, isDropped)

@@ -62,6 +62,26 @@ func (p *problem) check(valid bool, field, format string, args ...any) bool {
 
 func (p *problem) found() bool { return p.message != "" }
 
+// atMost notes the problem of a field that has more of something than it may have, and reports
+// whether it has not.
+func (p *problem) atMost(field, of string, count, limit int) bool {
+	return p.check(count <= limit, field, "holds %d "+of+"; expected at most %d", count, limit)
+}
+
+// oneOf notes the problem of a field that has none of the values that it may have.
+func oneOf[T ~string](p *problem, field string, value T, known ...T) {
+	p.check(slices.Contains(known, value), field, "%s is unknown; expected one of %v", string(value), known)
+}
+
+// in is the error of a peer's record with the problem; nil without one.
+func (p *problem) in(kind string, cluster model.ClusterID, record metav1.Object) error {
+	if !p.found() {
+		return nil
+	}
+	return fmt.Errorf("%s %s/%s of cluster %s: %s: %s; it is ignored until cluster %s publishes a valid one",
+		kind, model.Quote(record.GetNamespace()), model.Quote(record.GetName()), cluster, p.field, p.message, cluster)
+}
+
 // checkRecord returns the first problem of a peer's record. It checks every value
 // that is later written to an object of this cluster.
 func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
@@ -75,12 +95,17 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
 		return p
 	}
 	p.check(!spec.ExportedAt.IsZero(), "spec.exportedAt", "is missing; expected the creation time of the ServiceExport")
-	p.check(spec.Type == mcsv1beta1.ClusterSetIP || spec.Type == mcsv1beta1.Headless,
-		"spec.type", "%s is unknown; expected ClusterSetIP or Headless", string(spec.Type))
+	oneOf(&p, "spec.type", spec.Type, mcsv1beta1.ClusterSetIP, mcsv1beta1.Headless)
 	p.checkPorts(spec.Type, spec.Ports)
 	p.checkFamilies(spec.IPFamilies)
 	p.checkAffinity(spec.SessionAffinity, spec.SessionAffinityConfig)
-	p.checkTraffic(spec.InternalTrafficPolicy, spec.TrafficDistribution)
+	if policy := spec.InternalTrafficPolicy; policy != nil {
+		oneOf(&p, "spec.internalTrafficPolicy", *policy, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	if distribution := spec.TrafficDistribution; distribution != nil {
+		oneOf(&p, "spec.trafficDistribution", *distribution,
+			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+	}
 	p.check(len(spec.Tiers) <= model.MaxTiersBytes+len("…") && utf8.ValidString(spec.Tiers),
 		"spec.tiers", "holds %d bytes, or is no text; expected at most %d bytes of UTF-8", len(spec.Tiers), model.MaxTiersBytes)
 	p.checkLabels("spec.labels", spec.Labels)
@@ -115,7 +140,7 @@ type portNumber struct {
 }
 
 func (p *problem) checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePort) {
-	if !p.check(len(ports) <= maxPorts, "spec.ports", "holds %d ports; expected at most %d", len(ports), maxPorts) {
+	if !p.atMost("spec.ports", "ports", len(ports), maxPorts) {
 		return
 	}
 	p.check(len(ports) > 0 || kind == mcsv1beta1.Headless,
@@ -166,40 +191,30 @@ func (p *problem) checkTargets(spec *exchangev1alpha1.ExportRecordSpec) {
 }
 
 func (p *problem) checkFamilies(families []corev1.IPFamily) {
-	if !p.check(len(families) <= 2, "spec.ipFamilies", "holds %d families; expected at most 2", len(families)) {
+	if !p.atMost("spec.ipFamilies", "families", len(families), 2) {
 		return
 	}
 	for i, family := range families {
 		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
-		p.check(family == corev1.IPv4Protocol || family == corev1.IPv6Protocol, field, "%s is unknown; expected IPv4 or IPv6", string(family))
+		oneOf(p, field, family, corev1.IPv4Protocol, corev1.IPv6Protocol)
 		p.check(!slices.Contains(families[:i], family), field, "%s occurs twice; expected each family once (KEP-1645)", string(family))
 	}
 }
 
 func (p *problem) checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffinityConfig) {
-	p.check(slices.Contains([]corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}, affinity),
-		"spec.sessionAffinity", "%s is unknown; expected None or ClientIP", string(affinity))
+	oneOf(p, "spec.sessionAffinity", cmp.Or(affinity, corev1.ServiceAffinityNone), corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
 	if config == nil {
 		return
 	}
 	p.check(affinity == corev1.ServiceAffinityClientIP,
 		"spec.sessionAffinityConfig", "is set although spec.sessionAffinity is not ClientIP; expected none")
-	valid := config.ClientIP != nil && config.ClientIP.TimeoutSeconds != nil &&
-		*config.ClientIP.TimeoutSeconds >= 1 && *config.ClientIP.TimeoutSeconds <= maxTimeoutSecond
-	p.check(valid, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is missing or out of range; expected 1 to %d", maxTimeoutSecond)
-}
-
-func (p *problem) checkTraffic(policy *corev1.ServiceInternalTrafficPolicy, distribution *string) {
-	policies := []corev1.ServiceInternalTrafficPolicy{corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal}
-	p.check(policy == nil || slices.Contains(policies, *policy),
-		"spec.internalTrafficPolicy", "%s is unknown; expected Cluster or Local", string(ptr.Deref(policy, "")))
-	known := []string{corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode}
-	p.check(distribution == nil || slices.Contains(known, *distribution),
-		"spec.trafficDistribution", "%s is unknown; expected one of %v", ptr.Deref(distribution, ""), known)
+	timeout := ptr.Deref(ptr.Deref(config.ClientIP, corev1.ClientIPConfig{}).TimeoutSeconds, 0)
+	p.check(timeout >= 1 && timeout <= maxTimeoutSecond,
+		"spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is missing or out of range; expected 1 to %d", maxTimeoutSecond)
 }
 
 func (p *problem) checkSliceNames(names []string) {
-	if !p.check(len(names) <= MaxSliceNames, "spec.slices", "holds %d names; expected at most %d", len(names), MaxSliceNames) {
+	if !p.atMost("spec.slices", "names", len(names), MaxSliceNames) {
 		return
 	}
 	for i, name := range names {
@@ -221,14 +236,14 @@ func (p *problem) checkLabels(field string, labels map[string]string) {
 // checkMap checks the size of labels or annotations, their keys, and that the values are
 // text. It visits the keys in order, so that the first problem is always the same.
 func (p *problem) checkMap(field string, m map[string]string, checkKey func(string) []string) {
-	p.check(len(m) <= maxMapEntries, field, "holds %d entries; expected at most %d", len(m), maxMapEntries)
+	p.atMost(field, "entries", len(m), maxMapEntries)
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		size += len(key) + len(m[key])
 		p.check(len(checkKey(key)) == 0, field, "key %s is not a qualified name; expected one such as example.com/team", key)
 		p.check(utf8.ValidString(m[key]), field, "the value of %s is not text; expected UTF-8", key)
 	}
-	p.check(size <= maxMapBytes, field, "holds %d bytes; expected at most %d", size, maxMapBytes)
+	p.atMost(field, "bytes", size, maxMapBytes)
 }
 
 // isAnnotationKey checks as the API server does, which ignores the case.
@@ -269,7 +284,7 @@ func BoundRecord(record *exchangev1alpha1.ExportRecord) *exchangev1alpha1.Export
 	if !problem.found() {
 		return out
 	}
-	out.Spec = exchangev1alpha1.ExportRecordSpec{ServiceProperties: exchangev1alpha1.ServiceProperties{Type: invalidType}}
+	out.Spec = exchangev1alpha1.ExportRecordSpec{ServiceProperties: model.ServiceProperties{Type: invalidType}}
 	if isIdentified(record) {
 		out.Spec.Service, out.Spec.ExportUID = record.Spec.Service, record.Spec.ExportUID
 	}

@@ -319,7 +319,7 @@ func record(namespace string, i int) *exchangev1alpha1.ExportRecord {
 			Service:           exchangev1alpha1.ServiceReference{Namespace: k.Namespace, Name: k.Name},
 			ExportUID:         "uid",
 			ExportedAt:        metav1.Unix(1, 0),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 		},
 	}
 }

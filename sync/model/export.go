@@ -35,25 +35,50 @@ type Export struct {
 	Slices []string
 }
 
-// ServiceProperties are the properties of an exported Service that importers use. They are
-// those of an ExportRecord.
+// ServiceProperties are the properties of an exported Service that importers use. An
+// ExportRecord has them as they are, with these descriptions.
+// +kubebuilder:object:generate=true
 type ServiceProperties struct {
-	Type                  mcsv1beta1.ServiceImportType
-	Ports                 []mcsv1beta1.ServicePort
-	IPFamilies            []corev1.IPFamily
-	SessionAffinity       corev1.ServiceAffinity
-	SessionAffinityConfig *corev1.SessionAffinityConfig
-	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy
-	TrafficDistribution   *string
-	// Labels and Annotations are ServiceExport.spec.exported*, never the Service's own.
-	Labels      map[string]string
-	Annotations map[string]string
-	// Tiers are the Tiers that the exporter asks for, as its annotation has them: they may
-	// be invalid.
-	Tiers string
-	// Selector is the Service's, for importers that maintain selectors; empty unless the
-	// exporter publishes it.
-	Selector map[string]string
+	// type is ClusterSetIP or Headless.
+	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
+	Type mcsv1beta1.ServiceImportType `json:"type"`
+	// ports are the Service's ports; none are allowed for a headless Service.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Ports []mcsv1beta1.ServicePort `json:"ports,omitempty"`
+	// ipFamilies are the Service's IP families, in its order.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
+	// sessionAffinity is that of the Service.
+	// +optional
+	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
+	// sessionAffinityConfig is that of the Service.
+	// +optional
+	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
+	// internalTrafficPolicy is that of the Service.
+	// +optional
+	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
+	// trafficDistribution is that of the Service.
+	// +optional
+	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
+	// labels are ServiceExport.spec.exportedLabels.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// annotations are ServiceExport.spec.exportedAnnotations.
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+	// tiers say which clusters importers use before which others (annotation
+	// comity.dev/tiers of the ServiceExport). Importers ignore what they cannot read.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2100
+	Tiers string `json:"tiers,omitempty"`
+	// selector is that of the Service, for importers with --selectors=maintain. It is
+	// published only if the exporter has this setting too.
+	// +optional
+	Selector map[string]string `json:"selector,omitempty"`
 }
 
 // Withdrawal is the statement of a cluster that it exports a Service no longer.
@@ -68,11 +93,14 @@ type Withdrawal struct {
 	Narrowed bool
 }
 
-// Target is where in a pod the traffic to one Service port goes.
+// Target is the target port in the pods of one port of the Service.
+// +kubebuilder:object:generate=true
 type Target struct {
-	Port       int32
-	Protocol   corev1.Protocol
-	TargetPort intstr.IntOrString
+	Port int32 `json:"port"`
+	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
+	Protocol corev1.Protocol `json:"protocol"`
+	// targetPort is the number or the name of a container's port.
+	TargetPort intstr.IntOrString `json:"targetPort"`
 }
 
 // Import is what the exports of one namespace/name that reach a cluster are

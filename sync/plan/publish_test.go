@@ -27,7 +27,7 @@ func publication(audience ...string) plan.PublishInput {
 			Service:           exchangev1alpha1.ServiceReference{Namespace: "default", Name: "web"},
 			ExportUID:         "uid",
 			ExportedAt:        metav1.NewTime(time.Unix(1000, 0)),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: "ClusterSetIP", Ports: http(), Labels: map[string]string{"team": "red"}},
+			ServiceProperties: model.ServiceProperties{Type: "ClusterSetIP", Ports: http(), Labels: map[string]string{"team": "red"}},
 			Slices:            []string{"web-1", "web-2"},
 		},
 		Slices:   []*discoveryv1.EndpointSlice{published("web-1"), published("web-2")},

@@ -102,7 +102,7 @@ func exported(i int) *exchangev1alpha1.ExportRecord {
 			Service:           exchangev1alpha1.ServiceReference{Namespace: "shop", Name: fmt.Sprint("web-", i)},
 			ExportUID:         "uid",
 			ExportedAt:        metav1.Unix(1, 0),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 		},
 	}
 	record.Namespace, record.Name, record.ResourceVersion = "comity-b", model.RecordName("shop", record.Spec.Service.Name), fmt.Sprint(20+i)

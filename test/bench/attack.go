@@ -48,7 +48,7 @@ func (a *attack) record(in, service string) *exchangev1alpha1.ExportRecord {
 			ExportUID:         "11111111-1111-4111-8111-111111111111",
 			ExportedAt:        metav1.Now(),
 			Slices:            []string{"within", "large-100", "large-1000"},
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Port: 80, Protocol: "TCP"}}},
 		},
 	}
 }

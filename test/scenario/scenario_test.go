@@ -99,12 +99,9 @@ func readExports(t *testing.T, archive *txtar.Archive) []model.Export {
 		exports = append(exports, model.Export{
 			SourceExport:      model.SourceExport{Cluster: model.ClusterID(cluster), UID: types.UID("uid-" + cluster), CreatedAt: spec.ExportedAt.Time},
 			Key:               types.NamespacedName{Namespace: "default", Name: "web"},
-			ServiceProperties: model.ServiceProperties(spec.ServiceProperties),
+			ServiceProperties: spec.ServiceProperties,
+			Targets:           spec.Targets,
 		})
-		for _, target := range spec.Targets {
-			e := &exports[len(exports)-1]
-			e.Targets = append(e.Targets, model.Target(target))
-		}
 	}
 	return exports
 }

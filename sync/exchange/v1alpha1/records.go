@@ -4,11 +4,10 @@
 package v1alpha1
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // ExportRecordSpec describes one exported Service to the readers of the record's
@@ -20,14 +19,14 @@ type ExportRecordSpec struct {
 	ExportUID types.UID `json:"exportUID"`
 	// exportedAt is the creation time of the ServiceExport, by which conflicts
 	// are resolved (oldest first).
-	ExportedAt        metav1.Time `json:"exportedAt"`
-	ServiceProperties `json:",inline"`
+	ExportedAt              metav1.Time `json:"exportedAt"`
+	model.ServiceProperties `json:",inline"`
 
 	// targets are the target ports in the pods; published only with selector.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
-	Targets []Target `json:"targets,omitempty"`
+	Targets []model.Target `json:"targets,omitempty"`
 	// withdrawn states that the ServiceExport exportUID is no longer exported to
 	// the readers of the record's namespace. Such a record has no ports and no
 	// properties, and is deleted once no member imports the export any more. A
@@ -76,59 +75,6 @@ type ExportRecordSpec struct {
 	// NamespaceRecord applies.
 	// +optional
 	Namespace *NamespaceRecordSpec `json:"namespace,omitempty"`
-}
-
-// ServiceProperties are the properties of an exported Service that importers use.
-type ServiceProperties struct {
-	// type is ClusterSetIP or Headless.
-	// +kubebuilder:validation:Enum=ClusterSetIP;Headless
-	Type mcsv1beta1.ServiceImportType `json:"type"`
-	// ports are the Service's ports; none are allowed for a headless Service.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1000
-	Ports []mcsv1beta1.ServicePort `json:"ports,omitempty"`
-	// ipFamilies are the Service's IP families, in its order.
-	// +optional
-	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2
-	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
-	// sessionAffinity is that of the Service.
-	// +optional
-	SessionAffinity corev1.ServiceAffinity `json:"sessionAffinity,omitempty"`
-	// sessionAffinityConfig is that of the Service.
-	// +optional
-	SessionAffinityConfig *corev1.SessionAffinityConfig `json:"sessionAffinityConfig,omitempty"`
-	// internalTrafficPolicy is that of the Service.
-	// +optional
-	InternalTrafficPolicy *corev1.ServiceInternalTrafficPolicy `json:"internalTrafficPolicy,omitempty"`
-	// trafficDistribution is that of the Service.
-	// +optional
-	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
-	// labels are ServiceExport.spec.exportedLabels.
-	// +optional
-	Labels map[string]string `json:"labels,omitempty"`
-	// annotations are ServiceExport.spec.exportedAnnotations.
-	// +optional
-	Annotations map[string]string `json:"annotations,omitempty"`
-	// tiers say which clusters importers use before which others (annotation
-	// comity.dev/tiers of the ServiceExport). Importers ignore what they cannot read.
-	// +optional
-	// +kubebuilder:validation:MaxLength=2100
-	Tiers string `json:"tiers,omitempty"`
-	// selector is that of the Service, for importers with --selectors=maintain. It is
-	// published only if the exporter has this setting too.
-	// +optional
-	Selector map[string]string `json:"selector,omitempty"`
-}
-
-// Target is the target port in the pods of one port of the Service.
-type Target struct {
-	Port int32 `json:"port"`
-	// +kubebuilder:validation:Enum=TCP;UDP;SCTP
-	Protocol corev1.Protocol `json:"protocol"`
-	// targetPort is the number or the name of a container's port.
-	TargetPort intstr.IntOrString `json:"targetPort"`
 }
 
 // ServiceReference names a Service.

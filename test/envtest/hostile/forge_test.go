@@ -94,7 +94,7 @@ func record(key types.NamespacedName, changes ...change) forged {
 			Service:           exchangev1alpha1.ServiceReference{Namespace: key.Namespace, Name: key.Name},
 			ExportUID:         "11111111-1111-4111-8111-111111111111",
 			ExportedAt:        metav1.NewTime(time.Now().Add(-time.Hour)),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 			Namespace:         &exchangev1alpha1.NamespaceRecordSpec{},
 		},
 	}

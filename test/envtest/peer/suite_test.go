@@ -219,7 +219,7 @@ func exportRecord(id model.ClusterID, name string) *exchangev1alpha1.ExportRecor
 			Service:           exchangev1alpha1.ServiceReference{Namespace: "shop", Name: name},
 			ExportUID:         "uid",
 			ExportedAt:        metav1.Now(),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}},
 		},
 	}
 }

@@ -126,7 +126,7 @@ func (c *cluster) hostile(namespace, name string, change func(*exchangev1alpha1.
 			Service:           exchangev1alpha1.ServiceReference{Namespace: namespace, Name: name},
 			ExportUID:         "hostile",
 			ExportedAt:        metav1.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC),
-			ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, SessionAffinity: corev1.ServiceAffinityNone},
+			ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}, SessionAffinity: corev1.ServiceAffinityNone},
 			Slices:            []string{name + "-x1"},
 			Namespace:         &exchangev1alpha1.NamespaceRecordSpec{},
 		},

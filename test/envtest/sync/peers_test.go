@@ -154,7 +154,7 @@ var _ = Describe("an exchange", func() {
 				Service:           exchangev1alpha1.ServiceReference{Namespace: "kube-system", Name: "dns"},
 				ExportUID:         "1",
 				ExportedAt:        metav1.Now(),
-				ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 53}}},
+				ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 53}}},
 			},
 		}
 		a.stop() // it would state at once that there is no such export

@@ -311,7 +311,7 @@ func (c *cluster) refuse(exchange string) {
 				Service:           exchangev1alpha1.ServiceReference{Namespace: "y", Name: "x"},
 				ExportUID:         "u",
 				ExportedAt:        metav1.Now(),
-				ServiceProperties: exchangev1alpha1.ServiceProperties{Type: mcsv1beta1.ClusterSetIP},
+				ServiceProperties: model.ServiceProperties{Type: mcsv1beta1.ClusterSetIP},
 			},
 		}
 		return apierrors.IsInvalid(c.client.Create(ctx(), record, client.DryRunAll))
