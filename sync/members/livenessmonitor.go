@@ -125,7 +125,7 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 
 // leaseRenewed records a renewal.
 func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
-	before := m.heartbeat.tracker.Liveness()
+	before := m.heartbeat.tracker.Liveness
 	switch {
 	case !m.heartbeat.tracker.Renewed(now):
 		return nothing

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/listwatch"
@@ -205,8 +206,8 @@ func (s *Set) updateView(next view) {
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		r := snapshot{accepted: m.claim.accepted, Member: model.Member{
-			ID: id, Synced: m.synced(), Failing: m.fails(), Liveness: m.heartbeat.tracker.Liveness(),
-			Drains: m.drains(), Labels: m.claim.peer.Labels, ConfirmMissingBefore: m.claim.confirmMissingBefore(), Added: m.claim.peer.CreationTimestamp.Time,
+			ID: id, Synced: m.synced(), Failing: m.fails(), Liveness: m.heartbeat.tracker.Liveness,
+			Drains: m.drains(), Labels: m.claim.peer.Labels, ConfirmMissingBefore: ptr.Deref(m.claim.peer.Spec.ConfirmMissingBefore, metav1.Time{}).Time, Added: m.claim.peer.CreationTimestamp.Time,
 		}}
 		if r.Synced {
 			r.from = m.active

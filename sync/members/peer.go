@@ -6,14 +6,10 @@ package members
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"net/netip"
 	"path"
-	"reflect"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -89,17 +85,6 @@ func (c claim) kubeconfig() []byte {
 
 func (c claim) isOfSameCluster(other claim) bool {
 	return other.peer != nil && c.peer.Spec.ClusterUID == other.peer.Spec.ClusterUID
-}
-
-// equal reports whether a member with c is the same to the controllers as one with other.
-func (c claim) equal(other claim) bool {
-	return other.peer != nil && c.unusable() == other.unusable() && maps.Equal(c.peer.Labels, other.peer.Labels) &&
-		reflect.DeepEqual(c.accepted, other.accepted) && c.confirmMissingBefore().Equal(other.confirmMissingBefore()) &&
-		equality.Semantic.DeepEqual(c.peer.Spec.Drained, other.peer.Spec.Drained) && c.peer.Spec.IgnoreDrain == other.peer.Spec.IgnoreDrain
-}
-
-func (c claim) confirmMissingBefore() time.Time {
-	return ptr.Deref(c.peer.Spec.ConfirmMissingBefore, metav1.Time{}).Time
 }
 
 // tokenExpires is when the token in the Secret expires; nil if that is not known.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		}
 	}
 	s.mu.Lock()
-	next, changed, present := view{}, sets.New[model.ClusterID](), sets.New[model.ClusterID]()
+	next, before, present := view{}, s.view.Load(), sets.New[model.ClusterID]()
 	for i := range peers {
 		peer, id := &peers[i], model.ClusterID(peers[i].Name)
 		if peer.DeletionTimestamp != nil {
@@ -148,9 +149,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 			next.removed = append(next.removed, id)
 		default:
 			present.Insert(id)
-			if s.useClaim(id, s.opts.readPeer(peer, byName[peer.Spec.KubeconfigSecret])) {
-				changed.Insert(id)
-			}
+			s.useClaim(id, s.opts.readPeer(peer, byName[peer.Spec.KubeconfigSecret]))
 		}
 	}
 	for id, m := range s.members {
@@ -158,16 +157,14 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 			s.opts.Log.Info("no peer any more", "peer", id)
 			s.disconnect(m)
 			delete(s.members, id)
-			changed.Insert(id)
 		}
 	}
 	slices.Sort(next.removed)
-	before := s.view.Load()
-	changed = changed.Union(sets.New(before.removed...).SymmetricDifference(sets.New(next.removed...)))
+	s.updateView(next)
+	changed := s.view.Load().changedFrom(before)
 	if before.ownID != next.ownID {
 		changed.Insert(s.opts.Self)
 	}
-	s.updateView(next)
 	s.mu.Unlock()
 	for _, id := range sets.List(changed) {
 		s.changes.Publish(model.MemberChange{ID: id})
@@ -178,9 +175,24 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 	s.once.Do(func() { close(s.listed) })
 }
 
-// useClaim makes c what the member is known by, and reports whether that changes the
-// member. It needs mu.
-func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
+// changedFrom are the clusters that are another member than before, or began or ceased to be
+// one or a removed one.
+func (v *view) changedFrom(before *view) sets.Set[model.ClusterID] {
+	changed, was := sets.New(before.removed...).SymmetricDifference(sets.New(v.removed...)), map[model.ClusterID]snapshot{}
+	for _, m := range before.members {
+		was[m.ID] = m
+	}
+	for _, m := range v.members {
+		if !reflect.DeepEqual(m.Member, was[m.ID].Member) || !reflect.DeepEqual(m.accepted, was[m.ID].accepted) {
+			changed.Insert(m.ID)
+		}
+		delete(was, m.ID)
+	}
+	return changed.Union(sets.KeySet(was))
+}
+
+// useClaim makes c what the member is known by. It needs mu.
+func (s *Set) useClaim(id model.ClusterID, c claim) {
 	m, known := s.members[id]
 	if !known {
 		m = s.newMember(id)
@@ -189,7 +201,7 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 	before := m.claim
 	m.claim = c
 	if known && c.connectsAs(before) {
-		return !c.equal(before)
+		return
 	}
 	if c.unusable() || !c.isOfSameCluster(before) {
 		s.disconnect(m)
@@ -204,7 +216,6 @@ func (s *Set) useClaim(id model.ClusterID, c claim) (changed bool) {
 			s.opts.Log.Info("connecting to peer", "peer", id)
 		}
 	}
-	return !known || !c.equal(before)
 }
 
 // disconnect ends the connections of m.

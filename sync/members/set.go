@@ -192,17 +192,12 @@ func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) 
 	if m.from == nil {
 		return out
 	}
-	export, has := m.from.Export(key)
+	out.Export, out.Refusal = m.from.Export(key)
 	switch {
-	case has && out.NotAccepted:
-		out.Refusal = &model.Refusal{Cluster: m.ID, ExportUID: export.UID, Reason: model.ReasonNamespaceNotAccepted}
-	case has:
-		out.Export = &export
-		if withSlices {
-			out.Slices, out.Problems = m.slices(key, *out.Accepted)
-		}
-	default:
-		out.Refusal = m.from.Refusal(key)
+	case out.Export != nil && out.NotAccepted:
+		out.Export, out.Refusal = nil, &model.Refusal{Cluster: m.ID, ExportUID: out.Export.UID, Reason: model.ReasonNamespaceNotAccepted}
+	case out.Export != nil && withSlices:
+		out.Slices, out.Problems = m.slices(key, *out.Accepted)
 	}
 	out.Withdrawals = m.from.Withdrawals(key)
 	// One that ceases to be synced while it is read may have seemed to export nothing.
@@ -311,7 +306,7 @@ func (g metrics) Collect(out chan<- prometheus.Metric) {
 		gauge("comity_peer_probed_endpoints", "Endpoints of the peer that answered lately, and of which one has to answer once its heartbeat is missing.", float64(len(m.probes.answered)), nil)
 		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.",
 			is(m.limited() != remote.Failure{}), nil)
-		if at := m.heartbeat.tracker.LastRenewal(); !at.IsZero() {
+		if at := m.heartbeat.tracker.LastRenewal; !at.IsZero() {
 			gauge("comity_peer_last_heartbeat_timestamp_seconds", "When the last heartbeat of the peer was seen, by this cluster's clock.", float64(at.Unix()), nil)
 		}
 	}
@@ -328,5 +323,5 @@ func (m *member) state() string {
 	case !m.synced():
 		return stateNotRead
 	}
-	return string(m.heartbeat.tracker.Liveness().State)
+	return string(m.heartbeat.tracker.Liveness.State)
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 )
 
@@ -240,14 +239,9 @@ func PortsOfExport(export metav1.Object) (PortSelection, error) {
 	if !set {
 		return AllPorts(), nil
 	}
-	names, err := items(text, "port", "names of ports", "http,grpc")
+	names, err := items[string](text, "port", "names of ports", "http,grpc")
 	for i, name := range names {
-		switch {
-		case err != nil:
-		case len(validation.IsDNS1123Label(name)) > 0:
-			err = fmt.Errorf("item %d of %s is %s, which is not a port name; expected names of ports separated by commas, such as %q",
-				i+1, Quote(text), Quote(name), "http,grpc")
-		case slices.Contains(names[:i], name):
+		if slices.Contains(names[:i], name) {
 			err = fmt.Errorf("item %d of %s repeats %q; expected each name once", i+1, Quote(text), name)
 		}
 	}

@@ -53,11 +53,11 @@ func TestPortsOfExport(t *testing.T) {
 		{"a comma at the end", "http,", nil, `item 2 of "http," is empty`},
 		{"a repeated name", "http, http", nil, `item 2 of "http, http" repeats "http"; expected each name once`},
 		{"a number", "80", nil, ""}, // Kubernetes allows it as a name
-		{"a name with capitals", "HTTP", nil, `item 1 of "HTTP" is "HTTP", which is not a port name`},
-		{"a range", "8000:8010", nil, `is "8000:8010", which is not a port name`},
-		{"a star", "*", nil, `is "*", which is not a port name`},
-		{"another separator", "http;grpc", nil, `is "http;grpc", which is not a port name`},
-		{"a name that is too long", strings.Repeat("x", 64), nil, "which is not a port name"},
+		{"a name with capitals", "HTTP", nil, `item 1 of "HTTP" is "HTTP", which names no port`},
+		{"a range", "8000:8010", nil, `is "8000:8010", which names no port`},
+		{"a star", "*", nil, `is "*", which names no port`},
+		{"another separator", "http;grpc", nil, `is "http;grpc", which names no port`},
+		{"a name that is too long", strings.Repeat("x", 64), nil, "which names no port"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			export := &metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationExportPorts: tc.text}}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Scope says which clusters an export goes to: every member, or a list. The
@@ -37,32 +38,31 @@ func ScopeOf(ids ...ClusterID) Scope {
 // commas, white space around them ignored, repetitions allowed. It fails on an
 // empty list, an empty item and an item that is no cluster id.
 func ParseScope(text string) (Scope, error) {
-	items, err := items(text, "cluster", "cluster ids", "b,c")
+	ids, err := items[ClusterID](text, "cluster", "cluster ids", "b,c")
 	if err != nil {
 		return Scope{}, err
-	}
-	ids := make([]ClusterID, len(items))
-	for i, item := range items {
-		if ids[i], err = ParseClusterID(item); err != nil {
-			return Scope{}, fmt.Errorf("item %d of %q: %w", i+1, text, err)
-		}
 	}
 	return ScopeOf(ids...), nil
 }
 
 // items are those of a list of an annotation, separated by commas, white space around them
-// ignored. It fails on an empty list and on an empty item.
-func items(text, one, many, example string) ([]string, error) {
+// ignored. It fails on an empty list, and on an item that is empty or not one RFC 1123 label.
+func items[T ~string](text, one, many, example string) (out []T, err error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, fmt.Errorf("the list names no %s; expected %s separated by commas, such as %q", one, many, example)
 	}
-	items := strings.Split(text, ",")
-	for i := range items {
-		if items[i] = strings.TrimSpace(items[i]); items[i] == "" {
+	for i, item := range strings.Split(text, ",") {
+		item = strings.TrimSpace(item)
+		switch {
+		case item == "":
 			return nil, fmt.Errorf("item %d of %s is empty; expected %s separated by single commas, such as %q", i+1, Quote(text), many, example)
+		case len(validation.IsDNS1123Label(item)) > 0:
+			return nil, fmt.Errorf("item %d of %s is %s, which names no %s; expected %s separated by commas, such as %q, each one RFC 1123 label "+
+				"(lower-case letters, digits and '-', at most 63 characters, no dot)", i+1, Quote(text), Quote(item), one, many, example)
 		}
+		out = append(out, T(item))
 	}
-	return items, nil
+	return out, nil
 }
 
 // ScopeOfExport is what a ServiceExport asks for: its annotation

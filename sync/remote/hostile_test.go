@@ -210,8 +210,8 @@ func TestFault31AHostileServerCostsNoOtherMember(t *testing.T) {
 				line, _ := json.Marshal(map[string]any{"type": "ADDED", "object": exported(i)})
 				other.change(func() { other.open[exportsOfB] <- string(line) })
 				await(t, "an export of the other peer is read", func() bool {
-					_, is := c.Export(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("web-", i)})
-					return is
+					export, _ := c.Export(types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("web-", i)})
+					return export != nil
 				})
 				if took := time.Since(begun); took > 15*time.Second {
 					t.Errorf("an export of the other peer is read after %v", took)

@@ -217,8 +217,8 @@ func testTooManyRecords(t *testing.T, p *peer) {
 	changed.Spec.Ports[0].Port, changed.ResourceVersion = 81, "40"
 	send("MODIFIED", changed)
 	await(t, "a change of one that is read is no more", func() bool {
-		export, ok := c.Export(types.NamespacedName{Namespace: "shop", Name: "web-3"})
-		return ok && export.Ports[0].Port == 81
+		export, _ := c.Export(types.NamespacedName{Namespace: "shop", Name: "web-3"})
+		return export != nil && export.Ports[0].Port == 81
 	})
 	count.Store(11)
 	send("ADDED", exported(10))

@@ -39,18 +39,6 @@ type meter struct {
 
 type meterKey struct{}
 
-// count adds n bytes.
-func (m *meter) count(n int) error {
-	if m.read.Add(int64(n)) <= m.limit {
-		return nil
-	}
-	limit := &budget.Exceeded{Limit: fmt.Sprintf("%d bytes in %s", m.limit, m.what)}
-	if m.exceed != nil {
-		m.exceed(limit)
-	}
-	return limit
-}
-
 // meteredBody reads a body at the speed, and up to the size, that the limits allow.
 type meteredBody struct {
 	io.ReadCloser
@@ -68,12 +56,17 @@ func (b *meteredBody) Close() error {
 // Read implements io.Reader. The error for a body that is too long, or cannot be read in
 // time at that speed, is a *budget.Exceeded.
 func (b *meteredBody) Read(p []byte) (int, error) {
+	m := b.meter
 	n, err := b.ReadCloser.Read(p[:min(len(p), readSize)])
-	if limit := b.meter.count(n); limit != nil {
+	if m.read.Add(int64(n)) > m.limit {
+		limit := &budget.Exceeded{Limit: fmt.Sprintf("%d bytes in %s", m.limit, m.what)}
+		if m.exceed != nil {
+			m.exceed(limit)
+		}
 		return 0, limit
 	}
 	if n > 0 {
-		if slow := b.meter.flow.wait(b.ctx, n); slow != nil {
+		if slow := m.flow.wait(b.ctx, n); slow != nil {
 			return n, slow
 		}
 	}

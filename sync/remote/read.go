@@ -30,20 +30,18 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Export is what the peer exports as key.
-func (c *Connection) Export(key types.NamespacedName) (model.Export, bool) {
+// Export is what the peer exports as key, or why that is not read; both are nil if there is
+// nothing.
+func (c *Connection) Export(key types.NamespacedName) (*model.Export, *model.Refusal) {
 	record := c.record(key)
 	if record == nil {
-		return model.Export{}, false
+		return nil, nil
 	}
 	out, err := exchange.FromRecord(c.opts.ID, record)
-	return out, err == nil && out.Key == key
-}
-
-// Refusal is why what the peer exports as key is not read; nil if it is, or if there is
-// nothing.
-func (c *Connection) Refusal(key types.NamespacedName) *model.Refusal {
-	return exchange.Refusal(c.opts.ID, c.record(key))
+	if err != nil || out.Key != key {
+		return nil, exchange.Refusal(c.opts.ID, record)
+	}
+	return &out, nil
 }
 
 // record is the one that counts for key; nil if there is none.

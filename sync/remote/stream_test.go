@@ -55,7 +55,7 @@ func TestAStreamedListHasTheLastVersionOfEachObject(t *testing.T) {
 	c := connected(t, budget.Limits{Exports: 3}, p)
 	await(t, "everything is read", c.Verified)
 	keys := c.Keys()
-	if export, ok := c.Export(types.NamespacedName{Namespace: "shop", Name: "web-1"}); len(keys) != 2 || !ok || export.Ports[0].Port != 81 {
+	if export, _ := c.Export(types.NamespacedName{Namespace: "shop", Name: "web-1"}); len(keys) != 2 || export == nil || export.Ports[0].Port != 81 {
 		t.Errorf("read: %v, web-1 is %+v", keys, export)
 	}
 }

@@ -88,7 +88,8 @@ func TestCheckPorts(t *testing.T) {
 		{"what was stored and stays", metadata(nil, m{ports: "metrics"}), metadata(nil, m{ports: "metrics"}), service, ""},
 		{
 			"an update that writes it", metadata(nil, m{ports: "HTTP"}), metadata(nil, m{ports: "http"}), service,
-			start + `item 1 of "HTTP" is "HTTP", which is not a port name; expected names of ports separated by commas, such as "http,grpc"` + remedy,
+			start + `item 1 of "HTTP" is "HTTP", which names no port; expected names of ports separated by commas, such as "http,grpc", each one RFC 1123 label ` +
+				`(lower-case letters, digits and '-', at most 63 characters, no dot)` + remedy,
 		},
 		{"an update that removes it", metadata(nil, nil), metadata(nil, m{ports: "metrics"}), service, ""},
 	} {

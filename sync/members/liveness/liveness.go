@@ -25,36 +25,32 @@ type Tracker struct {
 	lostAfter time.Duration
 	// since is the start of the time without a renewal: the last renewal, or,
 	// before the first, when the Tracker was made or the peer was first read.
-	since       time.Time
-	lastRenewal time.Time // zero if none was seen
-	liveness    model.Liveness
+	since time.Time
+	// LastRenewal is when the Lease was seen renewed last; zero if it was not.
+	LastRenewal time.Time
+	// Liveness is the state as of the last Renewed or Update.
+	Liveness model.Liveness
 }
 
 // New returns a Tracker of a peer whose Lease is watched from now on. The peer is
 // Connected at first, and has as long as any other to renew its Lease.
 func New(lostAfter time.Duration, now time.Time) *Tracker {
-	return &Tracker{lostAfter: lostAfter, since: now, liveness: model.Liveness{State: model.Connected}}
+	return &Tracker{lostAfter: lostAfter, since: now, Liveness: model.Liveness{State: model.Connected}}
 }
-
-// Liveness is the state as of the last Renewed or Update.
-func (t *Tracker) Liveness() model.Liveness { return t.liveness }
-
-// LastRenewal is when the Lease was seen renewed last; zero if it was not.
-func (t *Tracker) LastRenewal() time.Time { return t.lastRenewal }
 
 // Renewed records a renewal of the Lease, and reports whether it is the first one, or the
 // peer was not Connected before.
 func (t *Tracker) Renewed(now time.Time) bool {
-	t.since, t.lastRenewal = now, now
-	changed := t.liveness.State != model.Connected || !t.liveness.Seen
-	t.liveness = model.Liveness{State: model.Connected, Seen: true}
+	t.since, t.LastRenewal = now, now
+	changed := t.Liveness.State != model.Connected || !t.Liveness.Seen
+	t.Liveness = model.Liveness{State: model.Connected, Seen: true}
 	return changed
 }
 
 // Reached records that the API server of the peer was read for the first time. It
 // proves nothing about the agent there, but gives it time for a renewal.
 func (t *Tracker) Reached(now time.Time) {
-	if t.lastRenewal.IsZero() && t.liveness.State == model.Connected {
+	if t.LastRenewal.IsZero() && t.Liveness.State == model.Connected {
 		t.since = now
 	}
 }
@@ -74,21 +70,16 @@ func (t *Tracker) Overdue(now time.Time) bool { return now.Sub(t.since) >= t.los
 // whether it changed. Silent says that probes of its endpoints are not answered; reason and
 // message say why there was no renewal.
 func (t *Tracker) Update(now time.Time, silent bool, reason, message string) bool {
-	was, without := t.liveness, now.Sub(t.since)
+	was, without := t.Liveness, now.Sub(t.since)
 	isLost := without >= patience*t.lostAfter || silent && without >= t.lostAfter
 	switch {
 	case was.State == model.Lost: // only a renewal makes a peer Connected
-		t.liveness.Silent = silent
+		t.Liveness.Silent = silent
 	case isLost:
-		t.liveness = model.Liveness{State: model.Lost, Silent: silent, Seen: !t.lastRenewal.IsZero(), Since: seconds(now), Confirmed: seconds(t.lastRenewal), Reason: reason, Message: message}
+		t.Liveness = model.Liveness{
+			State: model.Lost, Silent: silent, Seen: !t.LastRenewal.IsZero(), Reason: reason, Message: message,
+			Since: now.UTC().Truncate(time.Second), Confirmed: t.LastRenewal.UTC().Truncate(time.Second), // as conditions have times
+		}
 	}
-	return t.liveness != was
-}
-
-// seconds is the precision of times in conditions.
-func seconds(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
-	}
-	return t.UTC().Truncate(time.Second)
+	return t.Liveness != was
 }

@@ -64,7 +64,7 @@ func TestLiveness(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			k := New(lostAfter, start)
 			c.do(k)
-			if diff := cmp.Diff(c.want, k.Liveness()); diff != "" {
+			if diff := cmp.Diff(c.want, k.Liveness); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -83,9 +83,9 @@ func TestTransitionsAreReportedOnce(t *testing.T) {
 		if s < 40 || s > 500 {
 			note("renewed", s%10 == 0 && k.Renewed(at(s)))
 		}
-		before := k.Liveness().State
+		before := k.Liveness.State
 		changed := k.Update(at(s), s > 90, "Why", "how")
-		note(string(before+" to "+k.Liveness().State), changed)
+		note(string(before+" to "+k.Liveness.State), changed)
 	}
 	if diff := cmp.Diff([]string{"renewed", "Connected to Lost", "Lost to Lost", "renewed"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -89,7 +89,7 @@ var _ = Describe("The ports of an export", func() {
 			Entry("when they name nothing", "", "names no port"),
 			Entry("when an item is empty", "http,,admin", `item 2 of "http,,admin" is empty`),
 			Entry("when a name is repeated", "http,http", `repeats "http"`),
-			Entry("when an item is no name", "http:80", `"http:80", which is not a port name`),
+			Entry("when an item is no name", "http:80", `"http:80", which names no port`),
 		)
 	}
 
