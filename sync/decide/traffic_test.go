@@ -157,7 +157,7 @@ func TestADrainedCluster(t *testing.T) {
 	s.publishes("b", at(-30))
 	s.publishes("c", at(-20))
 	s.step()
-	drains := []model.Drain{{Since: s.v.Now}}
+	drains := []model.Drain{{Drained: model.Drained{Since: metav1.NewTime(s.v.Now)}}}
 	is := func(when, unready string, drained bool) {
 		t.Helper()
 		s.step()
@@ -180,7 +180,7 @@ func TestADrainedCluster(t *testing.T) {
 	s.peer("c").Liveness = model.Liveness{State: model.Lost, Silent: true, Seen: true}
 	is("the other one is down", "c", true)
 	s.peer("c").Liveness = connected
-	s.peer("b").Drains = []model.Drain{{Since: s.v.Now, Over: 10 * time.Minute}}
+	s.peer("b").Drains = []model.Drain{{Drained: model.Drained{Since: metav1.NewTime(s.v.Now), Over: metav1.Duration{Duration: 10 * time.Minute}}}}
 	begins := s.peer("b").Drains[0].Begins(web)
 	is("not reached yet", "", false)
 	if s.last.Again != begins.Sub(s.v.Now) || begins.After(s.v.Now.Add(10*time.Minute)) {

@@ -44,10 +44,9 @@ type Filter struct {
 	// Accepted are the CIDRs that the local administrator accepts from the peer.
 	// Without any, no address is accepted.
 	Accepted []netip.Prefix
-	// PodCIDRs and ServiceCIDRs are those of this cluster. An address in them is
-	// refused even if it is accepted: traffic to it would reach a pod or a Service
-	// of this cluster.
-	PodCIDRs, ServiceCIDRs []netip.Prefix
+	// An address in a pod or Service CIDR of this cluster is refused even if it is
+	// accepted: traffic to it would reach a pod or a Service of this cluster.
+	model.LocalCluster
 }
 
 // CheckAddress returns why no pod of the peer can have this address: one word, empty if one can.

@@ -20,9 +20,11 @@ import (
 // fd09::/16 are this cluster's pods, 10.10.0.0/16 its Services.
 func aFilter() Filter {
 	return Filter{
-		Accepted:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
-		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("fd09::/16")},
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/16")},
+		Accepted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		LocalCluster: model.LocalCluster{
+			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("fd09::/16")},
+			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/16")},
+		},
 	}
 }
 

@@ -121,15 +121,12 @@ type Published struct {
 // the Peer lets it: the value of annotation comity.dev/drained of its MemberRecord. A text
 // that cannot be read drains nothing.
 func Drains(peer *exchangev1alpha1.PeerSpec, self string) (out []model.Drain) {
-	add := func(d *exchangev1alpha1.Drained, self bool) {
-		out = append(out, model.Drain{Since: d.Since.Time, Over: d.Over.Duration, Force: d.Force, Self: self})
-	}
 	if peer.Drained != nil {
-		add(peer.Drained, false)
+		out = append(out, model.Drain{Drained: *peer.Drained})
 	}
-	var itself exchangev1alpha1.Drained
-	if !peer.IgnoreDrain && json.Unmarshal([]byte(self), &itself) == nil {
-		add(&itself, true)
+	itself := model.Drain{Self: true}
+	if !peer.IgnoreDrain && json.Unmarshal([]byte(self), &itself.Drained) == nil {
+		out = append(out, itself)
 	}
 	return out
 }

@@ -438,7 +438,7 @@ func TestDrains(t *testing.T) {
 	w := newWorld(t)
 	w.join()
 	since := metav1.Unix(1_800_000_000, 0)
-	drained := func(p *v1alpha1.Peer) { p.Spec.Drained = &v1alpha1.Drained{Since: since, Force: true} }
+	drained := func(p *v1alpha1.Peer) { p.Spec.Drained = &model.Drained{Since: since, Force: true} }
 	is := func(when, condition string, want ...model.Drain) {
 		t.Helper()
 		if diff := cmp.Diff(want, w.member().Drains); diff != "" || w.condition(v1alpha1.PeerDrained) != condition {
@@ -448,7 +448,7 @@ func TestDrains(t *testing.T) {
 	is("not drained", "")
 	told := w.times("cluster b")
 	w.use(peer(drained))
-	is("by its Peer", "True Drained", model.Drain{Since: since.Time, Force: true})
+	is("by its Peer", "True Drained", model.Drain{Drained: model.Drained{Since: since, Force: true}})
 	if w.times("cluster b") != told+1 {
 		t.Errorf("told %d times", w.times("cluster b")-told)
 	}
@@ -458,7 +458,7 @@ func TestDrains(t *testing.T) {
 	itself.Annotations = map[string]string{model.AnnotationDrained: `{"since":"2027-01-15T08:00:00Z","over":"5m0s"}`}
 	w.server.put("memberrecords", itself)
 	w.await("it is read", func() bool { return len(w.member().Drains) == 1 })
-	is("by itself", "True Drained", model.Drain{Since: since.UTC(), Over: 5 * time.Minute, Self: true})
+	is("by itself", "True Drained", model.Drain{Drained: model.Drained{Since: metav1.NewTime(since.UTC()), Over: metav1.Duration{Duration: 5 * time.Minute}}, Self: true})
 	w.use(peer(func(p *v1alpha1.Peer) { p.Spec.IgnoreDrain = true }))
 	is("by itself, which its Peer refuses", "")
 	w.use(peer())

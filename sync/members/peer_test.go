@@ -278,7 +278,7 @@ func TestFault32WhatIsAcceptedFromAPeerThatIsNotReadIsKnown(t *testing.T) {
 	w.use(peer(func(p *v1alpha1.Peer) {
 		p.Spec.AcceptedCIDRs, p.Spec.AcceptedNamespaces = []string{"10.1.2.0/24"}, &[]string{"kitchen"}
 	}))
-	want := exchange.Filter{Accepted: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}
+	want := exchange.Filter{Accepted: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, LocalCluster: model.LocalCluster{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}}}
 	if diff := cmp.Diff(&want, w.published(keyOf(0)).Accepted, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -186,8 +186,7 @@ func (s *Set) Read(key types.NamespacedName, withSlices bool) []exchange.Publish
 func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) exchange.Published {
 	out := exchange.Published{Member: m.member(), Known: true, NotAccepted: m.accepted.refuses(key.Namespace), Namespace: m.namespace(key.Namespace)}
 	if m.accepted.known {
-		local := s.opts.LocalCluster()
-		out.Accepted = &exchange.Filter{Accepted: m.accepted.cidrs, PodCIDRs: local.PodCIDRs, ServiceCIDRs: local.ServiceCIDRs}
+		out.Accepted = &exchange.Filter{Accepted: m.accepted.cidrs, LocalCluster: s.opts.LocalCluster()}
 	}
 	if m.from == nil {
 		return out

@@ -165,8 +165,8 @@ func (o observed) setDrained(b builder) {
 		if d.Force {
 			text = by + " drained it by force, so that its endpoints are not ready"
 		}
-		if d.Over > 0 {
-			text += fmt.Sprintf("; one import after the other from %s to %s", d.Since.UTC().Format(time.RFC3339), d.Since.Add(d.Over).UTC().Format(time.RFC3339))
+		if d.Over.Duration > 0 {
+			text += fmt.Sprintf("; one import after the other from %s to %s", d.Since.UTC().Format(time.RFC3339), d.Since.Add(d.Over.Duration).UTC().Format(time.RFC3339))
 		}
 		b.set(exchangev1alpha1.PeerDrained, remote.Failure{}, text+"; to end that: "+end)
 	}

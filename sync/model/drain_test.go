@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -17,10 +18,10 @@ func TestADrainReachesOneImportAfterTheOther(t *testing.T) {
 	begun := make([]int, minutes)
 	for n := range imports {
 		key := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint("web-", n)}
-		if at := (Drain{Since: since}).Begins(key); !at.IsZero() {
+		if at := (Drain{Drained: Drained{Since: metav1.NewTime(since)}}).Begins(key); !at.IsZero() {
 			t.Fatalf("at once is %s", at)
 		}
-		begun[(Drain{Since: since, Over: minutes * time.Minute}).Begins(key).Sub(since)/time.Minute]++
+		begun[(Drain{Drained: Drained{Since: metav1.NewTime(since), Over: metav1.Duration{Duration: minutes * time.Minute}}}).Begins(key).Sub(since)/time.Minute]++
 	}
 	for minute, count := range begun {
 		if count < 70 || count > 130 {

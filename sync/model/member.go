@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -47,13 +48,27 @@ type Member struct {
 	Added time.Time
 }
 
-// Drain takes a cluster out of traffic.
+// Drained takes a cluster out of traffic. A Peer has it as it is, with these descriptions.
+// +kubebuilder:object:generate=true
+type Drained struct {
+	// since is when that began.
+	// +optional
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+	// over is how long it takes until all imports are drained, one after the other; without
+	// it, all are drained at once.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	Over metav1.Duration `json:"over,omitempty,omitzero"`
+	// force makes its endpoints not ready also where no other cluster has a ready one.
+	// +optional
+	Force bool `json:"force,omitempty"`
+}
+
+// Drain is why a cluster is out of traffic here.
 type Drain struct {
-	// Since is when it began. It reaches one import after the other Over that time.
-	Since time.Time
-	Over  time.Duration
-	// Force withholds its endpoints also where no other cluster has a ready one.
-	Force bool
+	Drained
 	// Self is true if the cluster drains itself for all.
 	Self bool
 }
@@ -61,12 +76,12 @@ type Drain struct {
 // Begins is when the drain reaches an import: after a share of Over that depends on its key
 // alone, so that a restart changes nothing. It is the zero time if that is at once.
 func (d Drain) Begins(key types.NamespacedName) time.Time {
-	if d.Over <= 0 {
+	if d.Over.Duration <= 0 {
 		return time.Time{}
 	}
 	sum := sha256.Sum256([]byte(key.String()))
 	share := float64(binary.BigEndian.Uint32(sum[:])) / (1 << 32)
-	return d.Since.Add(time.Duration(share * float64(d.Over)))
+	return d.Since.Add(time.Duration(share * float64(d.Over.Duration)))
 }
 
 // LivenessState is the state of a peer's heartbeat, its Lease in the exchange, as conditions

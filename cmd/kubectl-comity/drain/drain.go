@@ -142,7 +142,7 @@ func (d *drain) confirm(ctx context.Context, target *command.Target, id model.Cl
 
 // write sets what drains the cluster, or removes it.
 func (d *drain) write(ctx context.Context, target *command.Target, id model.ClusterID) error {
-	done, drained := "drained", &exchangev1alpha1.Drained{Since: metav1.Now().Rfc3339Copy(), Over: metav1.Duration{Duration: d.over}, Force: d.force}
+	done, drained := "drained", &model.Drained{Since: metav1.Now().Rfc3339Copy(), Over: metav1.Duration{Duration: d.over}, Force: d.force}
 	if d.resume {
 		done, drained = "resumed", nil
 	}
@@ -158,11 +158,11 @@ func (d *drain) write(ctx context.Context, target *command.Target, id model.Clus
 	for _, was := range exchange.Drains(&peer.Spec, record.Annotations[model.AnnotationDrained]) {
 		switch {
 		case drained == nil || drained.Over.Duration == 0:
-		case was.Over == drained.Over.Duration: // the command is repeated
-			drained.Since = metav1.NewTime(was.Since)
+		case was.Over == drained.Over: // the command is repeated
+			drained.Since = was.Since
 		default:
 			return target.Errorf("cluster %s is drained since %s, over %s; to begin again, which puts it back into traffic first, run kubectl comity resume %s",
-				id, was.Since.UTC().Format(time.RFC3339), was.Over, id)
+				id, was.Since.UTC().Format(time.RFC3339), was.Over.Duration, id)
 		}
 	}
 	peer.Spec.Drained = drained

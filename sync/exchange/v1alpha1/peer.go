@@ -6,6 +6,8 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // PeerSpec is what the administrator of this cluster says of another member.
@@ -58,7 +60,7 @@ type PeerSpec struct {
 	// where no other cluster has a ready one. kubectl comity drain sets it, kubectl comity
 	// resume removes it.
 	// +optional
-	Drained *Drained `json:"drained,omitempty"`
+	Drained *model.Drained `json:"drained,omitempty"`
 	// ignoreDrain does not follow that cluster when it drains itself for all members
 	// (kubectl comity drain --self).
 	// +optional
@@ -68,23 +70,6 @@ type PeerSpec struct {
 	// is true. A Peer that is deleted otherwise removes nothing.
 	// +optional
 	Removed bool `json:"removed,omitempty"`
-}
-
-// Drained takes a cluster out of traffic.
-type Drained struct {
-	// since is when that began.
-	// +optional
-	Since metav1.Time `json:"since,omitempty,omitzero"`
-	// over is how long it takes until all imports are drained, one after the other; without
-	// it, all are drained at once.
-	// +optional
-	// +kubebuilder:validation:Type=string
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
-	Over metav1.Duration `json:"over,omitempty,omitzero"`
-	// force makes its endpoints not ready also where no other cluster has a ready one.
-	// +optional
-	Force bool `json:"force,omitempty"`
 }
 
 // Types of the conditions of a Peer.

@@ -30,7 +30,7 @@ func endpoints(namespace, name, from string, ready bool) {
 }
 
 var _ = Describe("drain and resume", func() {
-	drained := func(p *exchangev1alpha1.Peer) *exchangev1alpha1.Drained {
+	drained := func(p *exchangev1alpha1.Peer) *model.Drained {
 		GinkgoHelper()
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(p), p)).To(Succeed())
 		return p.Spec.Drained
@@ -80,7 +80,7 @@ var _ = Describe("drain and resume", func() {
 		Expect(run("drain", "self", "--self", "--over", "1m").code).To(BeZero())
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(record), record)).To(Succeed())
 		Expect(exchange.Drains(&exchangev1alpha1.PeerSpec{}, record.Annotations[model.AnnotationDrained])).To(
-			ConsistOf(And(HaveField("Over", time.Minute), HaveField("Self", true), HaveField("Since", BeTemporally("~", time.Now(), time.Minute)))))
+			ConsistOf(And(HaveField("Over.Duration", time.Minute), HaveField("Self", true), HaveField("Since.Time", BeTemporally("~", time.Now(), time.Minute)))))
 		Expect(run("drain", "self", "--self").code).To(BeZero())
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(record), record)).To(Succeed())
 		Expect(exchange.Drains(&exchangev1alpha1.PeerSpec{}, record.Annotations[model.AnnotationDrained])).To(ConsistOf(HaveField("Over", BeZero())), "what the members read")
