@@ -211,7 +211,7 @@ func plausible(t time.Time) time.Time {
 // and who has to act.
 func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.NamespaceRecord) (map[string]string, error) {
 	var p problem
-	p.checkLabels("spec.labels", record.Spec.Labels)
+	p.checkMap("spec.labels", record.Spec.Labels, true)
 	if err := p.in("NamespaceRecord", cluster, record); err != nil {
 		return nil, err
 	}

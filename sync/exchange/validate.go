@@ -108,13 +108,13 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
 	}
 	p.check(len(spec.Tiers) <= model.MaxTiersBytes+len("…") && utf8.ValidString(spec.Tiers),
 		"spec.tiers", "holds %d bytes, or is no text; expected at most %d bytes of UTF-8", len(spec.Tiers), model.MaxTiersBytes)
-	p.checkLabels("spec.labels", spec.Labels)
-	p.checkMap("spec.annotations", spec.Annotations, isAnnotationKey)
-	p.checkLabels("spec.selector", spec.Selector)
+	p.checkMap("spec.labels", spec.Labels, true)
+	p.checkMap("spec.annotations", spec.Annotations, false)
+	p.checkMap("spec.selector", spec.Selector, true)
 	p.checkTargets(spec)
 	p.checkSliceNames(spec.Slices)
 	if spec.Namespace != nil {
-		p.checkLabels("spec.namespace.labels", spec.Namespace.Labels)
+		p.checkMap("spec.namespace.labels", spec.Namespace.Labels, true)
 	}
 	return p
 }
@@ -224,30 +224,25 @@ func (p *problem) checkSliceNames(names []string) {
 	}
 }
 
-// checkLabels checks a map of labels: what checkMap does, and the values.
-func (p *problem) checkLabels(field string, labels map[string]string) {
-	p.checkMap(field, labels, validation.IsQualifiedName)
-	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		p.check(isLabelValue(labels[key]),
-			field, "the value %s of %s is not a label value; expected at most 63 letters, digits, '-', '_' or '.'", labels[key], key)
-	}
-}
-
-// checkMap checks the size of labels or annotations, their keys, and that the values are
-// text. It visits the keys in order, so that the first problem is always the same.
-func (p *problem) checkMap(field string, m map[string]string, checkKey func(string) []string) {
+// checkMap checks the size, the keys and the values of labels, or of annotations: any text, with
+// keys of which the API server ignores the case. It visits the keys in order, so that the first
+// problem is always the same.
+func (p *problem) checkMap(field string, m map[string]string, areLabels bool) {
 	p.atMost(field, "entries", len(m), maxMapEntries)
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		size += len(key) + len(m[key])
-		p.check(len(checkKey(key)) == 0, field, "key %s is not a qualified name; expected one such as example.com/team", key)
+		name := key
+		if !areLabels {
+			name = strings.ToLower(key)
+		}
+		p.check(len(validation.IsQualifiedName(name)) == 0, field, "key %s is not a qualified name; expected one such as example.com/team", key)
 		p.check(utf8.ValidString(m[key]), field, "the value of %s is not text; expected UTF-8", key)
+		p.check(!areLabels || isLabelValue(m[key]),
+			field, "the value %s of %s is not a label value; expected at most 63 letters, digits, '-', '_' or '.'", m[key], key)
 	}
 	p.atMost(field, "bytes", size, maxMapBytes)
 }
-
-// isAnnotationKey checks as the API server does, which ignores the case.
-func isAnnotationKey(key string) []string { return validation.IsQualifiedName(strings.ToLower(key)) }
 
 func isLabel(name string) bool { return len(validation.IsDNS1123Label(name)) == 0 }
 

@@ -217,14 +217,13 @@ func (s *Set) sample(m *member, targets sets.Set[netip.AddrPort]) {
 // accepted: of as many exports as there may be, in an order that differs between clusters,
 // so that they do not all probe the same ones.
 func (s *Set) targets(m *snapshot) sets.Set[netip.AddrPort] {
-	hashes := map[types.NamespacedName]string{}
+	byHash := map[string]types.NamespacedName{}
 	for _, key := range m.from.Keys() {
-		hashes[key] = model.Hash(string(s.opts.Self)+"/"+key.String(), 8)
+		byHash[model.Hash(string(s.opts.Self)+"/"+key.String(), 8)] = key
 	}
-	keys := slices.SortedFunc(maps.Keys(hashes), func(a, b types.NamespacedName) int { return cmp.Compare(hashes[a], hashes[b]) })
 	var of [][]netip.AddrPort // by export
-	for _, key := range keys {
-		if p := s.published(m, key, true); p.Export != nil && len(of) < maxSample {
+	for _, hash := range slices.Sorted(maps.Keys(byHash)) {
+		if p := s.published(m, byHash[hash], true); p.Export != nil && len(of) < maxSample {
 			of = append(of, exchange.Targets(p.Slices))
 		}
 	}

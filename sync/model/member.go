@@ -4,6 +4,7 @@
 package model
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -230,14 +231,11 @@ const (
 // ParseOnLost reads the value of AnnotationOnLost; empty is the default. The
 // error names what was expected, and comes with the default.
 func ParseOnLost(text string) (OnLost, error) {
-	switch v := OnLost(text); v {
-	case "":
-		return OnLostWithdrawUnlessLast, nil
-	case OnLostWithdrawUnlessLast, OnLostWithdraw, OnLostKeep:
-		return v, nil
+	known, value := []OnLost{OnLostWithdrawUnlessLast, OnLostWithdraw, OnLostKeep}, cmp.Or(OnLost(text), OnLostWithdrawUnlessLast)
+	if !slices.Contains(known, value) {
+		return OnLostWithdrawUnlessLast, fmt.Errorf("%q is unknown; expected one of %s", text, Join(known, ", "))
 	}
-	return OnLostWithdrawUnlessLast, fmt.Errorf("%q is unknown; expected %s, %s or %s",
-		text, OnLostWithdrawUnlessLast, OnLostWithdraw, OnLostKeep)
+	return value, nil
 }
 
 // LeaderLease is the name of the Lease, in the agent's own namespace, whose
