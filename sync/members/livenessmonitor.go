@@ -38,7 +38,7 @@ func (s *Set) tick() {
 	s.lastTick = now
 	for _, m := range s.members {
 		if gap > s.opts.LostAfter/4 {
-			m.heartbeat.tracker.Skip(gap)
+			m.heartbeat.Skip(gap)
 		}
 	}
 	s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 		}
 	}
 	switch {
-	case !m.heartbeat.tracker.Missed(now):
+	case !m.heartbeat.Missed(now):
 		return nothing
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
@@ -79,7 +79,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 			})
 		})
 	}
-	if m.heartbeat.tracker.Overdue(now) { // and probes may have found something
+	if m.heartbeat.Overdue(now) { // and probes may have found something
 		return s.leaseOverdue(m, now, m.heartbeat.failure)
 	}
 	return nothing
@@ -125,9 +125,9 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 
 // leaseRenewed records a renewal.
 func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
-	before := m.heartbeat.tracker.Liveness
+	before := m.heartbeat.Liveness
 	switch {
-	case !m.heartbeat.tracker.Renewed(now):
+	case !m.heartbeat.Renewed(now):
 		return nothing
 	case before.State == model.Connected:
 		return model.HeartbeatFirst
@@ -140,7 +140,7 @@ func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
 func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.MemberChanged {
 	m.heartbeat.failure = why
 	answers, known := s.prober.Answers(types.NamespacedName{})[m.id]
-	if !m.heartbeat.tracker.Update(now, known && !answers, why.Reason, why.Message) {
+	if !m.heartbeat.Update(now, known && !answers, why.Reason, why.Message) {
 		return nothing
 	}
 	s.logFailure(m, "the heartbeat of a peer is missing", why)
@@ -180,9 +180,9 @@ func (s *Set) probe(now time.Time) {
 	for _, known := range s.view.Load().members {
 		m := s.members[known.ID]
 		switch p := &m.probes; {
-		case m.heartbeat.tracker.Overdue(now):
+		case m.heartbeat.Overdue(now):
 			overdue[m.id] = slices.Collect(maps.Keys(p.answered))
-		case known.from != nil && !m.heartbeat.tracker.Missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
+		case known.from != nil && !m.heartbeat.Missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
 			p.sampling, p.sampled = true, now
 			s.ending.Go(func() { s.sample(m, s.targets(&known)) })
 		}
@@ -197,7 +197,7 @@ func (s *Set) sample(m *member, targets sets.Set[netip.AddrPort]) {
 	defer s.mu.Unlock()
 	p, now := &m.probes, s.opts.Clock.Now()
 	p.sampling = false
-	if m.heartbeat.tracker.Missed(now) { // it may be down already
+	if m.heartbeat.Missed(now) { // it may be down already
 		return
 	}
 	before := p.answered

@@ -43,7 +43,7 @@ type member struct {
 
 // heartbeat is what is known about the Lease of a peer.
 type heartbeat struct {
-	tracker    *liveness.Tracker
+	*liveness.Tracker
 	renewal    string    // the last one that was read
 	requesting bool      // requestLease is running
 	requested  time.Time // when it last started
@@ -59,10 +59,6 @@ type probes struct {
 	answered map[netip.AddrPort]time.Time
 	sampling bool      // sample is running
 	sampled  time.Time // when it last started
-}
-
-func (s *Set) newMember(id model.ClusterID) *member {
-	return &member{id: id, heartbeat: heartbeat{tracker: liveness.New(s.opts.LostAfter, s.opts.Clock.Now())}}
 }
 
 // synced reports whether what the peer publishes is used.
@@ -117,7 +113,7 @@ func (s *Set) stateChanged(c *remote.Connection) {
 		problem, verified := c.State().Problem, c.Verified()
 		if m.next == c && verified {
 			if m.active == nil {
-				m.heartbeat.tracker.Reached(s.opts.Clock.Now())
+				m.heartbeat.Reached(s.opts.Clock.Now())
 			}
 			s.retire(m.active)
 			m.active, m.next = m.next, nil
@@ -206,7 +202,7 @@ func (s *Set) updateView(next view) {
 	for _, id := range slices.Sorted(maps.Keys(s.members)) {
 		m := s.members[id]
 		r := snapshot{accepted: m.claim.accepted, Member: model.Member{
-			ID: id, Synced: m.synced(), Failing: m.fails(), Liveness: m.heartbeat.tracker.Liveness,
+			ID: id, Synced: m.synced(), Failing: m.fails(), Liveness: m.heartbeat.Liveness,
 			Drains: m.drains(), Labels: m.claim.peer.Labels, ConfirmMissingBefore: ptr.Deref(m.claim.peer.Spec.ConfirmMissingBefore, metav1.Time{}).Time, Added: m.claim.peer.CreationTimestamp.Time,
 		}}
 		if r.Synced {
