@@ -88,8 +88,8 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	if err = cmp.Or(p.writeAll(ctx, planned.Withdraw), unpublished); err == nil {
 		err = p.writeAll(ctx, planned.Leave)
 	}
-	done := decided.IsDone(planned.Problems, err)
-	p.keep(ctx, view, decided.Finding.AfterWrite(planned.Problems, err), done, err)
+	found, done := decided.AfterWrite(planned.Problems, err)
+	p.keep(ctx, view, found, done, err)
 	result, failed := p.retry(ctx, req, err) // without an error, the back-off ends
 	if err != nil {
 		return result, failed

@@ -227,21 +227,16 @@ func joinViolations(violations []decision.Violation, separator string) string {
 	return strings.Join(model.Map(violations, decision.Violation.String), separator)
 }
 
-// AfterWrite is the finding once the plan was applied: problems are those of the
-// plan, err is that of the first write that failed.
-func (f ExportFinding) AfterWrite(problems []model.Problem, err error) ExportFinding {
-	if err == nil && len(problems) > 0 {
+// AfterWrite is the finding once the plan was applied: problems are those of the plan, err is
+// that of the first write that failed. Done is true if all that can be published now was. What
+// is missing otherwise is published after an event: a scope that names a cluster that did not
+// join yet keeps nothing else waiting.
+func (d ExportDecision) AfterWrite(problems []model.Problem, err error) (found ExportFinding, done bool) {
+	if found = d.Finding; err == nil && len(problems) > 0 {
 		err = errors.New(problems[0].Message)
 	}
 	if err != nil {
-		f.Publication, f.Detail = model.PublicationFailed, err.Error()
+		found.Publication, found.Detail = model.PublicationFailed, err.Error()
 	}
-	return f
-}
-
-// IsDone reports whether all that can be published now was, given what AfterWrite is
-// given. What is missing otherwise is published after an event: a scope that names a
-// cluster that did not join yet keeps nothing else waiting.
-func (d ExportDecision) IsDone(problems []model.Problem, err error) bool {
-	return err == nil && len(problems) == 0 && !d.Retry
+	return found, err == nil && !d.Retry
 }

@@ -116,11 +116,11 @@ func TestWhatIsPublishedOfAnExport(t *testing.T) {
 }
 
 func TestAWriteThatFailedIsNoPublication(t *testing.T) {
-	published := ExportFinding{Publication: model.Published}
-	if got := published.AfterWrite(nil, nil); got.Publication != model.Published || got.Detail != "" {
+	published := ExportDecision{Finding: ExportFinding{Publication: model.Published}}
+	if got, _ := published.AfterWrite(nil, nil); got.Publication != model.Published || got.Detail != "" {
 		t.Errorf("without a problem: %+v", got)
 	}
-	obstacle := published.AfterWrite([]model.Problem{{Message: "in the way"}}, nil)
+	obstacle, _ := published.AfterWrite([]model.Problem{{Message: "in the way"}}, nil)
 	if obstacle.Publication != model.PublicationFailed || obstacle.Detail != "in the way" {
 		t.Errorf("with an object in the way: %+v", obstacle)
 	}
@@ -140,7 +140,7 @@ func TestTheFirstPassWaitsForWhatMayStillBePublished(t *testing.T) {
 		"an exchange namespace is missing":    {Export(exported(to("b"), missing)), nil, nil, false},
 		"a cluster in the scope never joined": {Export(exported(to("b,mars"))), nil, nil, true},
 	} {
-		if got := tc.decided.IsDone(tc.problems, tc.err); got != tc.done {
+		if _, got := tc.decided.AfterWrite(tc.problems, tc.err); got != tc.done {
 			t.Errorf("%s: done: %v, want %v", name, got, tc.done)
 		}
 	}

@@ -53,7 +53,8 @@ func (p *Process) Publish(key types.NamespacedName) error {
 	d = sabotage(p.Sabotage.Export, d)
 	planned := plan.Publish(d.Plan)
 	err := p.publish(planned)
-	p.pass.Attempted(decide.Exports, key, d.IsDone(planned.Problems, err))
+	_, done := d.AfterWrite(planned.Problems, err)
+	p.pass.Attempted(decide.Exports, key, done)
 	return err
 }
 
