@@ -224,8 +224,8 @@ func (r *importRecordController) plan(ctx context.Context, key types.NamespacedN
 		namespace := model.ScopedExchangeNamespace(r.Self, p.ID)
 		v.Unavailable[namespace] = r.problem(ctx, namespace)
 	}
-	decided := decide.Report(v)
-	actions, problems := plan.Reports(key, decided.Desired, decided.Current, r.holdsPlace())
+	desired, current := decide.Report(v)
+	actions, problems := plan.Reports(key, desired, current, r.holdsPlace())
 	return actions, problems, nil
 }
 

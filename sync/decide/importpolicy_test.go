@@ -155,9 +155,10 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 			}
 			found := Import(s.view()).Finding
 			seen := model.Observation{Import: found.Import, Problems: found.Problems, Sources: found.Sources}
-			got := Report(ReportView{
+			desired, _ := Report(ReportView{
 				Key: web, Self: "a", Namespace: namespaceReady, Peers: []exchange.Published{*s.peer("c"), *s.peer("d")}, Observation: seen,
-			}).Desired[fmt.Sprintf("comity-a-to-%s", tc.source)]
+			})
+			got := desired[fmt.Sprintf("comity-a-to-%s", tc.source)]
 			if got.Imported != tc.imported || got.Reason != tc.reason || !strings.Contains(got.Message, tc.message) || strings.Contains(got.Message, "c,,d") {
 				t.Errorf("reported %+v", got)
 			}

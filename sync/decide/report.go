@@ -41,24 +41,17 @@ type ReportView struct {
 	Now time.Time
 }
 
-// ReportDecision is what to report.
-type ReportDecision struct {
-	// Desired is the report in each exchange namespace; those in Current that are
-	// not desired are to be removed.
-	Desired map[string]exchangev1alpha1.ImportRecordSpec
-	Current []*exchangev1alpha1.ImportRecord
-}
-
 // maxMessage is what an ImportRecord may hold, in bytes.
 const maxMessage = 1024
 
-// Report decides what is reported to each member. A report stays as it is while
+// Report decides what is reported to each member: desired is the report in each exchange
+// namespace; those in current that are not desired are to be removed. A report stays as it is while
 // the cluster is not read, its export is missing, its exchange namespace cannot be
 // written, or the import was not reconciled yet. An export that ended is reported as long
 // as the import lists it, so that its cluster does not delete the statement of the
 // withdrawal.
-func Report(v ReportView) ReportDecision {
-	d := ReportDecision{Desired: map[string]exchangev1alpha1.ImportRecordSpec{}}
+func Report(v ReportView) (desired map[string]exchangev1alpha1.ImportRecordSpec, current []*exchangev1alpha1.ImportRecord) {
+	desired = map[string]exchangev1alpha1.ImportRecordSpec{}
 	for _, p := range v.Peers {
 		at := model.ScopedExchangeNamespace(v.Self, p.ID)
 		source, _ := v.Observation.Source(p.ID)
@@ -67,19 +60,19 @@ func Report(v ReportView) ReportDecision {
 		case !p.Synced, v.Unavailable[at] != "", source.State == model.SourceMissing:
 			continue
 		case p.Refusal != nil:
-			d.Desired[at] = v.spec(p.Refusal.ExportUID, v.refused(*p.Refusal))
+			desired[at] = v.spec(p.Refusal.ExportUID, v.refused(*p.Refusal))
 		case p.Export != nil:
 			result, known := v.result(p)
 			if !known {
 				continue
 			}
-			d.Desired[at] = v.spec(p.Export.UID, result)
+			desired[at] = v.spec(p.Export.UID, result)
 		case source.State == model.SourceEnded:
-			d.Desired[at] = v.spec(source.UID, model.Report{Imported: true, Reason: model.ReasonImported})
+			desired[at] = v.spec(source.UID, model.Report{Imported: true, Reason: model.ReasonImported})
 		}
-		d.Current = append(d.Current, model.Without(v.Records, func(r *exchangev1alpha1.ImportRecord) bool { return r.Namespace != at })...)
+		current = append(current, model.Without(v.Records, func(r *exchangev1alpha1.ImportRecord) bool { return r.Namespace != at })...)
 	}
-	return d
+	return desired, current
 }
 
 func (v ReportView) spec(export types.UID, r model.Report) exchangev1alpha1.ImportRecordSpec {

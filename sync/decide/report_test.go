@@ -88,8 +88,8 @@ func TestAReportNamesTheDecider(t *testing.T) {
 	} {
 		o := seen(nil, "a", "c")
 		o.Decider = tc.decider
-		d := Report(parts{Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: o}.view("b"))
-		if got := d.Desired["comity-b-to-a"].Decider; got != string(tc.want) {
+		desired, _ := Report(parts{Members: []model.Member{member("a", true, model.Connected)}, Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "a", UID: "ua"}}}, Observation: o}.view("b"))
+		if got := desired["comity-b-to-a"].Decider; got != string(tc.want) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -273,13 +273,13 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 				record.Namespace = model.ScopedExchangeNamespace("b", p.ID)
 				v.Records = append(v.Records, record)
 			}
-			decided := Report(v)
+			desired, current := Report(v)
 			var got []string
-			for at, spec := range decided.Desired {
+			for at, spec := range desired {
 				got = append(got, fmt.Sprint(at, " ", spec.Reason, " ", spec.ExportUID))
 			}
 			for _, record := range v.Records {
-				if _, desired := decided.Desired[record.Namespace]; !desired && !slices.Contains(decided.Current, record) {
+				if _, is := desired[record.Namespace]; !is && !slices.Contains(current, record) {
 					got = append(got, record.Namespace+" kept")
 				}
 			}

@@ -106,9 +106,9 @@ func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
 			t.Errorf("%s: %v", name, Import(without).Finding.Problems)
 		}
 	}
-	report := Report(parts{Members: []model.Member{{ID: "c", Synced: true}},
+	desired, _ := Report(parts{Members: []model.Member{{ID: "c", Synced: true}},
 		Refusals: []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}}.view("a"))
-	got := report.Desired["comity-a-to-c"]
+	got := desired["comity-a-to-c"]
 	if got.Imported || got.Reason != "NamespaceNotAccepted" || !strings.Contains(got.Message, "accepts no exports of namespace shop from cluster c") {
 		t.Errorf("reported %+v", got)
 	}
