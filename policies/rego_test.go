@@ -55,11 +55,7 @@ func TestTheLibrary(t *testing.T) {
 			t.Errorf("%s is not formatted as opa fmt formats it (%v)", path, err)
 		}
 	}
-	e, err := engine.New(engine.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	report, err := authoring.Run(t.Context(), e, bench)
+	report, err := authoring.Run(t.Context(), bench)
 	if err != nil || len(report.Results) == 0 {
 		t.Fatalf("%d tests: %v", len(report.Results), err)
 	}

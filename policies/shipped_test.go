@@ -35,10 +35,7 @@ func all(t *testing.T) []source.Policy {
 // loaded is an engine with these policies, as they are shipped.
 func loaded(t *testing.T, list ...source.Policy) *engine.Engine {
 	t.Helper()
-	e, err := engine.New(engine.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := engine.New(engine.Options{Timeout: time.Minute})
 	var given []engine.Policy
 	for _, b := range list {
 		given = append(given, engine.FromObject(b.Object, time.Now()))

@@ -64,10 +64,7 @@ warn contains {"msg": "somewhere it has no namespace"} if {
 	group.namespace.presence != "present"
 }
 `}})
-	policies, err := engine.New(engine.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	policies := engine.New(engine.Options{Timeout: time.Minute})
 	for _, result := range policies.Load(list) {
 		if result.Err != nil {
 			t.Fatal(result.Err)

@@ -56,10 +56,7 @@ func (e inProcess) Change(_ context.Context, policy engine.Policy) (preview.Chan
 
 func previewer(t *testing.T, source exports) *Checker {
 	t.Helper()
-	e, err := engine.New(engine.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := engine.New(engine.Options{Timeout: time.Minute})
 	e.Load(nil)
 	return &Checker{Policies: inProcess{e}, Source: source}
 }
@@ -145,10 +142,7 @@ func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
 			t.Errorf("warnings (-want +got):\n%s", diff)
 		}
 	}
-	empty, err := engine.New(engine.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	empty := engine.New(engine.Options{})
 	if _, err := (&Checker{Policies: inProcess{empty}, Source: exports{}}).Check(t.Context(), denyingPolicy()); !errors.Is(err, engine.ErrNotLoaded) {
 		t.Errorf("before policies are loaded: %v", err)
 	}

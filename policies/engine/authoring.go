@@ -16,15 +16,15 @@ import (
 // Surroundings are what a policy finds when it is tested: other modules, by file, and in data,
 // beside rules, its parameters. The compiler compiles as the engine does, except that print works and
 // that tests may read what they like. The policy must compile.
-func (e *Engine) Surroundings(policy Policy) (compiler *ast.Compiler, modules map[string]*ast.Module, data map[string]any, err error) {
-	v := e.version(policy)
+func Surroundings(policy Policy) (compiler *ast.Compiler, modules map[string]*ast.Module, data map[string]any, err error) {
+	v := newVersion(policy)
 	if v.err != nil {
 		return nil, nil, nil, v.err
 	}
-	modules = maps.Clone(e.library[v.Stage])
+	modules = maps.Clone(library().modules[v.Stage])
 	data = map[string]any{"comity": map[string]any{"params": map[string]any{v.pkg: v.params}}}
 	v.addTypes(modules)
-	return e.compiler(v.Stage, e.capabilities).WithEnablePrintStatements(true), modules, data, nil
+	return library().compiler(v.Stage).WithEnablePrintStatements(true), modules, data, nil
 }
 
 // InputJSON is the input of a subject, as a Writer gives it, as JSON values of Go.

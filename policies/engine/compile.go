@@ -6,14 +6,11 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-
-	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 const (
@@ -39,7 +36,7 @@ var (
 )
 
 // readModule parses and compiles the module and fills in what comes from it.
-func (e *Engine) readModule(v *version) error {
+func (v *version) readModule() error {
 	if v.Name == "" {
 		return errors.New("the policy has no name")
 	}
@@ -47,7 +44,7 @@ func (e *Engine) readModule(v *version) error {
 		return errors.New(v.Refused)
 	}
 	var err error
-	if v.module, err = e.Parse(v.file(), v.Rego); err != nil {
+	if v.module, err = Parse(v.file(), v.Rego); err != nil {
 		return err
 	}
 	if err := joined(append(checkNames(v.module), v.readPackage(), v.readReason(), v.readSets())); err != nil {
@@ -55,7 +52,7 @@ func (e *Engine) readModule(v *version) error {
 	}
 	modules := map[string]*ast.Module{v.file(): v.module}
 	v.addTypes(modules)
-	compiler, err := e.compile(v.Stage, modules, e.capabilities)
+	compiler, err := library().compile(v.Stage, modules)
 	if err != nil {
 		return err
 	}
@@ -67,7 +64,7 @@ func (e *Engine) readModule(v *version) error {
 // Parse reads one Rego file as the engine does, be it a policy or its tests. The
 // error has lines of file:row:column and message. It refuses text that is not worth parsing, or
 // that the parser would read without the byte order mark that others see.
-func (e *Engine) Parse(file, text string) (*ast.Module, error) {
+func Parse(file, text string) (*ast.Module, error) {
 	switch {
 	case len(text) > maxModule:
 		return nil, fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
@@ -76,20 +73,21 @@ func (e *Engine) Parse(file, text string) (*ast.Module, error) {
 	case strings.HasPrefix(text, "\ufeff"):
 		return nil, fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
 	}
-	return e.parse(file, text)
+	return parse(file, text)
 }
 
 // parse never panics: a panic of the parser becomes an error of the module.
-func (e *Engine) parse(file, text string) (module *ast.Module, err error) {
+func parse(file, text string) (module *ast.Module, err error) {
 	defer recovered(&err, file+":1:1: the parser failed")
+	capabilities := Capabilities()
 	// ParseModule has no option for this limit.
-	_, _, deep := ast.NewParser().WithFilename(file).WithReader(strings.NewReader(text)).WithCapabilities(e.capabilities).
+	_, _, deep := ast.NewParser().WithFilename(file).WithReader(strings.NewReader(text)).WithCapabilities(capabilities).
 		WithRegoVersion(ast.RegoV1).WithMaxRecursionDepth(maxRecursion).Parse()
 	if len(deep) > 0 {
 		return nil, describe(file, deep)
 	}
 	module, err = ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
-		Capabilities:      e.capabilities,
+		Capabilities:      capabilities,
 		ProcessAnnotation: true,
 		RegoVersion:       ast.RegoV1,
 	})
@@ -107,29 +105,6 @@ func recovered(err *error, what string) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("%s: %v", what, r)
 	}
-}
-
-// compile compiles modules of one stage together with the library.
-func (e *Engine) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, capabilities *ast.Capabilities) (compiler *ast.Compiler, err error) {
-	defer recovered(&err, "the compiler failed")
-	all := maps.Clone(e.library[stage])
-	maps.Copy(all, modules)
-	compiler = e.compiler(stage, capabilities)
-	compiler.Compile(all)
-	if compiler.Failed() {
-		addStage(stage, compiler.Errors)
-		return nil, describe("", compiler.Errors)
-	}
-	return compiler, nil
-}
-
-func (e *Engine) compiler(stage v1alpha1.Stage, capabilities *ast.Capabilities) *ast.Compiler {
-	return ast.NewCompiler().
-		WithCapabilities(capabilities).
-		WithSchemas(e.schemas[stage]).
-		WithUseTypeCheckAnnotations(true). // those of addTypes
-		WithStrict(true).
-		WithDefaultRegoVersion(ast.RegoV1)
 }
 
 // describe is an error of OPA as lines of file:row:column and message.

@@ -183,7 +183,7 @@ func TestAReasonComesFromMetadataOrTheName(t *testing.T) {
 
 func TestABrokenLibraryIsSaidWhere(t *testing.T) {
 	for _, text := range []string{"package comity.lib\n\nx := y", "no rego"} {
-		_, err := engine.New(engine.Options{Library: map[string]string{"lib/x.rego": text}})
+		err := engine.UseLibrary(t, map[string]string{"lib/x.rego": text})
 		if err == nil || !strings.Contains(err.Error(), "lib/x.rego:") {
 			t.Errorf("got %v", err)
 		}

@@ -234,9 +234,9 @@ func TestAViolationHasTheGraceOfItsPolicy(t *testing.T) {
 
 // Whatever bears on answers is in the digest that the replicas compare.
 func TestTheDigestCoversThePolicyAndTheLibrary(t *testing.T) {
-	digest := func(opts engine.Options, policy engine.Policy) string {
+	digest := func(policy engine.Policy) string {
 		t.Helper()
-		return newEngine(t, opts).Load([]engine.Policy{policy})[0].Digest
+		return newEngine(t, engine.Options{}).Load([]engine.Policy{policy})[0].Digest
 	}
 	seen := map[string]string{}
 	add := func(name, digest string) {
@@ -245,17 +245,22 @@ func TestTheDigestCoversThePolicyAndTheLibrary(t *testing.T) {
 		}
 		seen[digest] = name
 	}
-	add("as it is", digest(engine.Options{}, ownerless()))
-	add("another library", digest(engine.Options{Library: map[string]string{"x.rego": "package comity.lib.x\n\ny := 1\n"}}, ownerless()))
+	add("as it is", digest(ownerless()))
+	t.Run("another library", func(t *testing.T) {
+		if err := engine.UseLibrary(t, map[string]string{"x.rego": "package comity.lib.x\n\ny := 1\n"}); err != nil {
+			t.Fatal(err)
+		}
+		add("another library", digest(ownerless()))
+	})
 	for name, change := range map[string]func(*engine.Policy){
 		"keep": keep, "warn": warn, "an exception": except,
 		"grace":      func(p *engine.Policy) { p.Grace = &metav1.Duration{Duration: time.Minute} },
 		"parameters": func(p *engine.Policy) { p.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"a": 1}`)} },
 		"match":      func(p *engine.Policy) { p.Match = &v1alpha1.Match{ObjectSelector: &metav1.LabelSelector{}} },
 	} {
-		add(name, digest(engine.Options{}, ownerless(change)))
+		add(name, digest(ownerless(change)))
 	}
-	if other := digest(engine.Options{}, ownerless()); seen[other] != "as it is" {
+	if other := digest(ownerless()); seen[other] != "as it is" {
 		t.Errorf("the same policy has another digest, %s", other)
 	}
 }

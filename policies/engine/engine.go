@@ -23,17 +23,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/lru"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
@@ -48,9 +45,6 @@ const compileTime = time.Second
 
 // Options of New. The zero value is usable.
 type Options struct {
-	// Library is the Rego that policies may import, by file name, in packages
-	// below comity.lib. policies.Library() when nil.
-	Library map[string]string `json:"-"`
 	// Timeout bounds one evaluation. DefaultTimeout when 0.
 	Timeout time.Duration
 	// Watch is called before policies are compiled, or evaluated, and what it returns after
@@ -70,13 +64,6 @@ type Options struct {
 
 // Engine holds the policies in use. All methods are safe for concurrent use.
 type Engine struct {
-	// library is what policies of each stage may use, librarySum the digest of it, and schemas
-	// what input is there.
-	library    map[v1alpha1.Stage]map[string]*ast.Module
-	librarySum string
-	schemas    map[v1alpha1.Stage]*ast.SchemaSet
-	// capabilities are what a policy may call; withAsked adds what the generated module needs.
-	capabilities, withAsked *ast.Capabilities
 	// opts are those of New, with defaults.
 	opts Options
 	// terms are those that evaluations share.
@@ -88,50 +75,19 @@ type Engine struct {
 	current atomic.Pointer[snapshot]
 }
 
-// New makes an Engine without policies. It fails when the library does not
-// compile, naming file, row and column.
-func New(opts Options) (*Engine, error) {
-	if opts.Library == nil {
-		opts.Library = policies.Library()
-	}
+// New makes an Engine without policies.
+func New(opts Options) *Engine {
+	library() // here, and not in the time of the first policy that is compiled
 	opts.Timeout = cmp.Or(opts.Timeout, DefaultTimeout)
 	if opts.Watch == nil {
 		opts.Watch = func(string, time.Duration) func() { return func() {} }
 	}
-	e := &Engine{
-		library: map[v1alpha1.Stage]map[string]*ast.Module{}, librarySum: sum(opts.Library), schemas: map[v1alpha1.Stage]*ast.SchemaSet{},
-		capabilities: Capabilities(), withAsked: Capabilities(), opts: opts, terms: lru.New(maxTerms),
-	}
-	e.withAsked.Builtins = append(e.withAsked.Builtins, asked)
+	e := &Engine{opts: opts, terms: lru.New(maxTerms)}
 	e.current.Store(&snapshot{})
 	e.Front = Front{NewRecords(opts.Registerer), Writer{}, func(ctx context.Context, on *Subject) (decision.Verdict, []Evaluation) {
 		return e.EvaluateSubject(ctx, on, nil)
 	}}
-	if err := e.readLibrary(opts.Library); err != nil {
-		return nil, fmt.Errorf("policy library: %w", err)
-	}
-	return e, nil
-}
-
-// readLibrary compiles the library for each stage.
-func (e *Engine) readLibrary(library map[string]string) error {
-	whole := map[string]*ast.Module{}
-	for file, text := range library {
-		module, err := e.parse(file, text)
-		if err != nil {
-			return err
-		}
-		whole["comity/"+file] = module
-	}
-	for _, stage := range stages {
-		e.library[stage], e.schemas[stage] = maps.Clone(whole), ast.NewSchemaSet()
-		maps.DeleteFunc(e.library[stage], func(file string, _ *ast.Module) bool { return isOfAnother(stage, file) })
-		e.schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
-		if _, err := e.compile(stage, nil, e.capabilities); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e
 }
 
 // Digest names the set of policies in use; empty until the first Load. Two
@@ -154,7 +110,9 @@ func (e *Engine) Load(list []Policy) []Result {
 			versions[i] = v // compiled already
 			continue
 		}
-		versions[i] = e.version(policy)
+		done := e.opts.Watch(policy.Name, compileTime)
+		versions[i] = newVersion(policy)
+		done()
 	}
 	refuseRepetitions(versions)
 	for _, name := range e.opts.Required {

@@ -8,3 +8,15 @@ func (e *Engine) Check(policy Policy) error {
 	_, err := e.With(policy)
 	return err
 }
+
+// UseLibrary has policies import this Rego, by file name, until the test ends. The error says where
+// it does not compile.
+func UseLibrary(t interface{ Cleanup(func()) }, files map[string]string) error {
+	r, err := readLibrary(files)
+	if err == nil {
+		before := library
+		t.Cleanup(func() { library = before })
+		library = func() *rules { return r }
+	}
+	return err
+}

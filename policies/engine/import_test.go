@@ -278,8 +278,11 @@ func TestALibraryServesBothStages(t *testing.T) {
 		"lib/import.rego": "package comity.lib\n\nof_import if input.source.cluster == \"b\"\n",
 		"lib/lib.rego":    "package comity.lib\n\nof_both if input.cluster == \"a\"\n",
 	}
+	if err := engine.UseLibrary(t, library); err != nil {
+		t.Fatal(err)
+	}
 	uses := func(stage v1alpha1.Stage, name string) error {
-		return newEngine(t, engine.Options{Library: library}).Check(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: stage, Rego: rule("data.comity.lib." + name)}})
+		return newEngine(t, engine.Options{}).Check(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: stage, Rego: rule("data.comity.lib." + name)}})
 	}
 	got := map[string]string{}
 	for _, name := range []string{"of_export", "by_another", "by_path", "of_import", "of_both"} {
@@ -297,7 +300,7 @@ func TestALibraryServesBothStages(t *testing.T) {
 		"x if input.srevice":                       "lib.rego:3:6: undefined ref: input.srevice",
 		"x if input.object.metadata.name == \"x\"": "lib.rego:3:6: undefined ref: input.object.metadata.name; a policy with stage Import can read",
 	} {
-		_, err := engine.New(engine.Options{Library: map[string]string{"lib.rego": "package comity.lib\n\n" + text}})
+		err := engine.UseLibrary(t, map[string]string{"lib.rego": "package comity.lib\n\n" + text})
 		if err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("%s: %v; want %s", text, err, message)
 		}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -57,14 +56,6 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 			}
 		}
 	}
-}
-
-// isOfAnother reports whether policies with the stage may not use a file of the library: it has the
-// name of another stage, such as export.rego.
-func isOfAnother(stage v1alpha1.Stage, file string) bool {
-	return slices.ContainsFunc(stages, func(other v1alpha1.Stage) bool {
-		return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
-	})
 }
 
 // anyField, in a path of input, is a field of which the name is not known before the

@@ -235,7 +235,7 @@ func TestWhatWasLoadedBeforeCountsForNothing(t *testing.T) {
 			}
 			return list
 		}
-		old, fresh := newEngine(t, engine.Options{Library: map[string]string{}}), newEngine(t, engine.Options{Library: map[string]string{}})
+		old, fresh := newEngine(t, engine.Options{}), newEngine(t, engine.Options{})
 		for range rapid.IntRange(0, 4).Draw(t, "loads") {
 			old.Load(list())
 		}

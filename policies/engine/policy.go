@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -20,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/comity-mcs/comity/policies"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -65,13 +63,9 @@ func (p Policy) source() string { return sum(p) }
 
 // Digest is the Result.Digest of the policy with the library of Comity, whether it can be
 // used or not.
-func (p Policy) Digest() string { return p.digest(librarySum()) }
-
-var librarySum = sync.OnceValue(func() string { return sum(policies.Library()) })
-
-func (p Policy) digest(library string) string {
+func (p Policy) Digest() string {
 	p.Refused = ""
-	return sum([]string{p.source(), library})
+	return sum([]string{p.source(), library().digest})
 }
 
 // sum is the SHA-256 of a policy, or of strings, and lists and maps of them.
@@ -106,12 +100,11 @@ type version struct {
 	digest     string // empty with an error
 }
 
-// version compiles the policy, alone with the library. With an error, what was read
+// newVersion compiles the policy, alone with the library. With an error, what was read
 // before it is set: a match that cannot be read selects every export.
-func (e *Engine) version(p Policy) *version {
-	defer e.opts.Watch(p.Name, compileTime)()
-	v := &version{Policy: p, source: p.source(), digest: p.digest(e.librarySum)}
-	if err := cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), e.readModule(v)); err != nil {
+func newVersion(p Policy) *version {
+	v := &version{Policy: p, source: p.source(), digest: p.Digest()}
+	if err := cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), v.readModule()); err != nil {
 		return v.unusable(err)
 	}
 	return v

@@ -71,7 +71,7 @@ func (e *Engine) prepare(snap *snapshot) (err error) {
 	defer e.opts.Watch("", compileTime*time.Duration(1+len(snap.all)))()
 	snap.queries = map[v1alpha1.Stage]rego.PreparedEvalQuery{}
 	for _, stage := range stages {
-		if snap.queries[stage], err = e.together(stage, snap.all); err != nil {
+		if snap.queries[stage], err = together(stage, snap.all); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Engine) prepare(snap *snapshot) (err error) {
 }
 
 // together prepares the query of the policies of a stage that can be used.
-func (e *Engine) together(stage v1alpha1.Stage, all []*version) (query rego.PreparedEvalQuery, err error) {
+func together(stage v1alpha1.Stage, all []*version) (query rego.PreparedEvalQuery, err error) {
 	modules, params := map[string]*ast.Module{}, map[string]any{}
 	var answers strings.Builder
 	answers.WriteString(answersModule)
@@ -93,10 +93,10 @@ func (e *Engine) together(stage v1alpha1.Stage, all []*version) (query rego.Prep
 	if len(modules) == 0 {
 		return query, nil
 	}
-	if modules[answersFile], err = e.parse(answersFile, answers.String()); err != nil {
+	if modules[answersFile], err = parse(answersFile, answers.String()); err != nil {
 		return query, err
 	}
-	compiler, err := e.compile(stage, modules, e.withAsked)
+	compiler, err := library().compile(stage, modules, asked)
 	if err != nil {
 		return query, err
 	}

@@ -29,9 +29,8 @@ type Subject struct {
 	Stands decision.Softening
 	// Unread and Unknown are those of an ImportInput.
 	Unread, Unknown bool
-	// Text is the JSON of the parts of the input, which end at Ends.
-	Text []byte
-	Ends [parts]int
+	// Parts are the JSON of the parts of the input; empty for one that there is not.
+	Parts [parts][]byte
 	// Before is the export before an update of what is published; nil for anything else.
 	Before *Subject
 
@@ -117,10 +116,8 @@ func (s *Subject) read(terms *lru.Cache) error {
 	if s.fields != nil {
 		return nil
 	}
-	fields, begin := make(map[string]any, 2*parts), 0
-	for part, end := range s.Ends {
-		text := s.Text[begin:end]
-		begin = end
+	fields := make(map[string]any, 2*parts)
+	for part, text := range s.Parts {
 		if len(text) == 0 {
 			continue
 		}

@@ -25,10 +25,7 @@ var ErrNotLoaded = errors.New("policies are not loaded yet")
 func (e *Engine) With(policy Policy) (*Engine, error) {
 	snap, opts := e.current.Load(), e.opts
 	opts.Registerer = nil
-	other, err := New(opts)
-	if err != nil {
-		return nil, fmt.Errorf("copy the policy engine: %w", err)
-	}
+	other := New(opts)
 	// Load takes from it what has not changed, so that only the rest is compiled.
 	other.current.Store(snap)
 	list := slices.Clone(snap.list)

@@ -38,7 +38,7 @@ func TestWithAnswersAsTheEngineDoesOnceThePolicyIsLoaded(t *testing.T) {
 		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"p", "q", "r"}), 0, 3, rapid.ID).Draw(t, "names") {
 			list = append(list, anyPolicy(t, name))
 		}
-		e := newEngine(t, engine.Options{Library: map[string]string{}, Required: []string{"q"}})
+		e := newEngine(t, engine.Options{Required: []string{"q"}})
 		e.Load(list)
 		before := e.Digest()
 

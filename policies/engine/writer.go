@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,22 +39,21 @@ func (w Writer) Export(in decision.Input) (*Subject, error) {
 	if in.Operation == decision.Audit && in.Published {
 		s.Stands = decision.ByExisting
 	}
-	var texts [parts][]byte
 	var errs [parts + 1]error
 	if in.Before != nil && in.Operation == decision.Update && in.Published {
 		s.Before, errs[parts] = w.Export(*in.Before)
 	}
 	if in.Object != nil {
 		s.Namespace, s.Name = in.Object.Namespace, in.Object.Name
-		texts[partObject], errs[partObject] = json.Marshal(decision.AsWritten(in.Object))
+		s.Parts[partObject], errs[partObject] = json.Marshal(decision.AsWritten(in.Object))
 	}
 	if in.OldObject != nil {
-		texts[partOldObject], errs[partOldObject] = json.Marshal(decision.AsWritten(in.OldObject))
+		s.Parts[partOldObject], errs[partOldObject] = json.Marshal(decision.AsWritten(in.OldObject))
 	}
-	texts[partService], errs[partService] = keptObject(w, in.Service)
-	texts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
-	texts[partDestinations], errs[partDestinations] = w.view(in.Destinations, destinationsValue)
-	texts[partPeers], errs[partPeers] = w.view(in.Peers, peersValue)
+	s.Parts[partService], errs[partService] = keptObject(w, in.Service)
+	s.Parts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
+	s.Parts[partDestinations], errs[partDestinations] = w.view(in.Destinations, destinationsValue)
+	s.Parts[partPeers], errs[partPeers] = w.view(in.Peers, peersValue)
 	in.Object, in.OldObject, in.Service, in.Namespace, in.Destinations, in.Peers = nil, nil, nil, nil, nil, nil
 	in.Ports = notNil(in.Ports)
 	for _, scope := range []*decision.Scope{&in.Scope, &in.NamespaceScope, &in.EffectiveScope} {
@@ -64,8 +62,8 @@ func (w Writer) Export(in decision.Input) (*Subject, error) {
 	if in.UserInfo != nil {
 		in.UserInfo = &decision.UserInfo{Username: in.UserInfo.Username, Groups: notNil(in.UserInfo.Groups)}
 	}
-	texts[partRest], errs[partRest] = json.Marshal(in)
-	return s.with(texts, errs[:])
+	s.Parts[partRest], errs[partRest] = json.Marshal(in)
+	return s.written(errs[:])
 }
 
 // Import is the import of one export from one source cluster. It is an audit.
@@ -80,24 +78,17 @@ func (w Writer) Import(in decision.ImportInput) (*Subject, error) {
 	in.Source.Labels = notNilMap(in.Source.Labels)
 	in.Export.Ports, in.Export.Tiers = notNil(in.Export.Ports), notNil(in.Export.Tiers)
 	in.Export.Labels, in.Export.Annotations = notNilMap(in.Export.Labels), notNilMap(in.Export.Annotations)
-	var texts [parts][]byte
 	var errs [parts]error
-	texts[partExport], errs[partExport] = json.Marshal(in.Export)
-	texts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
+	s.Parts[partExport], errs[partExport] = json.Marshal(in.Export)
+	s.Parts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
 	in.Export, in.Namespace = decision.ImportedExport{}, nil
-	texts[partRest], errs[partRest] = json.Marshal(in)
-	return s.with(texts, errs[:])
+	s.Parts[partRest], errs[partRest] = json.Marshal(in)
+	return s.written(errs[:])
 }
 
-func (s *Subject) with(texts [parts][]byte, errs []error) (*Subject, error) {
+func (s *Subject) written(errs []error) (*Subject, error) {
 	if err := cmp.Or(errs...); err != nil {
 		return nil, fmt.Errorf("write the input: %w", err)
-	}
-	s.Text = slices.Concat(texts[:]...)
-	end := 0
-	for i, text := range texts {
-		end += len(text)
-		s.Ends[i] = end
 	}
 	return s, nil
 }

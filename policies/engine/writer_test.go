@@ -178,10 +178,7 @@ warn contains {"msg": "unchanged"} if not owned
 			reading := Policy{Name: "b", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.b\n\n" +
 				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.namespace.metadata.labels.owner\n\n" +
 				"deny contains {\"msg\": \"it sees what a policy before it made up\"} if input.object.metadata.labels.owner\n"}}
-			e, err := New(Options{Timeout: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := New(Options{Timeout: time.Minute})
 			for _, result := range e.Load([]Policy{changing, reading}) {
 				if result.Err != nil {
 					t.Fatal(result.Err)
@@ -267,10 +264,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 // engineOf has one policy.
 func engineOf(t *testing.T, rules string) *Engine {
 	t.Helper()
-	e, err := New(Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := New(Options{Timeout: time.Minute})
 	for _, result := range e.Load([]Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\n" + rules + "\n"}}}) {
 		if result.Err != nil {
 			t.Fatal(result.Err)

@@ -13,30 +13,27 @@ import (
 )
 
 // Kind is what would happen to an object.
-type Kind string
+type Kind int
 
-// The kinds of effects, in the order in which they are shown.
+// The kinds of effects, in the order in which they are shown. The zero value is none.
 const (
 	// Withdraw: an export is published, and would be withdrawn, after Effect.Grace; what is
 	// imported would be imported no longer.
-	Withdraw Kind = "Withdraw"
+	Withdraw Kind = iota + 1
 	// Deny: it is not published, or not imported, and would be denied.
-	Deny Kind = "Deny"
+	Deny
 	// Exclude: it stays published, and Effect.Clusters would lose it.
-	Exclude Kind = "Exclude"
+	Exclude
 	// Block: the policies could not be evaluated for it. What is published or imported
 	// stays, and requests are refused.
-	Block Kind = "Block"
+	Block
 	// Allow: it would no longer be denied, withdrawn or not evaluated.
-	Allow Kind = "Allow"
+	Allow
 	// Include: Effect.Clusters would get it as well.
-	Include Kind = "Include"
+	Include
 	// Warn: it would get other warnings, and nothing else would change.
-	Warn Kind = "Warn"
+	Warn
 )
-
-// kinds are all of them, in order.
-func kinds() []Kind { return []Kind{Withdraw, Deny, Exclude, Block, Allow, Include, Warn} }
 
 // Effect is what would happen to one object.
 type Effect struct {

@@ -51,10 +51,7 @@ func (s shelf) AuditInput(_ context.Context, export *mcsv1beta1.ServiceExport) (
 // denying is the change that adds policy p, which denies if the body holds.
 func denying(t *testing.T, body string) engine.Change {
 	t.Helper()
-	e, err := engine.New(engine.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := engine.New(engine.Options{Timeout: time.Minute})
 	e.Load(nil)
 	after, err := e.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + body + "\n"}})
 	if err != nil {

@@ -181,16 +181,10 @@ func TestWhatIsPredictedHappens(t *testing.T) {
 		for _, name := range []string{"p", "q"}[:rapid.IntRange(0, 2).Draw(t, "policies")] {
 			list = append(list, anyPolicy(t, name))
 		}
-		e, err := engine.New(engine.Options{Timeout: time.Minute, Library: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := engine.New(engine.Options{Timeout: time.Minute})
 		e.Load(list)
 		changed := anyPolicy(t, rapid.SampledFrom([]string{"p", "r"}).Draw(t, "changed"))
-		before, err := engine.New(engine.Options{Timeout: time.Minute, Library: map[string]string{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := engine.New(engine.Options{Timeout: time.Minute})
 		before.Load(list)
 		after, _ := before.With(changed) // one that does not compile has effects too
 		report, err := preview.Run(t.Context(), engine.Change{Before: before, After: after, Policy: changed.Name}, w)
@@ -229,8 +223,8 @@ func TestWhatIsPredictedHappens(t *testing.T) {
 			}
 			// Of what has no Service, the publisher says nothing.
 			plain := len(was[i].Excluded)+len(is[i].Excluded) == 0
-			if plain && (was[i].Outcome == is[i].Outcome) != (effect.Kind == "" || effect.Kind == preview.Warn || isSooner(effect, was[i])) {
-				t.Fatalf("predicted %q, and the verdict %s becomes %s", effect.Kind, was[i].Outcome, is[i].Outcome)
+			if plain && (was[i].Outcome == is[i].Outcome) != (effect.Kind == 0 || effect.Kind == preview.Warn || isSooner(effect, was[i])) {
+				t.Fatalf("predicted %d, and the verdict %s becomes %s", effect.Kind, was[i].Outcome, is[i].Outcome)
 			}
 		}
 		for i, now := range w.importVerdicts(e) {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // maxLine is the length in bytes that a warning should have at most: what the API
@@ -26,8 +25,8 @@ func (r Report) Warnings(policy string) []string {
 		Part
 		words words
 	}{{r.Exports, ofExports}, {r.Imports, ofImports}} {
-		for _, group := range groups(part.Effects) {
-			add("%s", group.sentence(part.words, part.Looked, maxLine-len(policy)-len("[] ")))
+		for _, alike := range groups(part.Effects) {
+			add("%s", sentence(alike, part.words, part.Looked, maxLine-len(policy)-len("[] ")))
 		}
 		if part.Total > 0 && part.Counted && part.Matched == 0 && part.Complete() && part.Unread == 0 {
 			add(matchesNo+"%s (there are %d)", part.words.noun, part.Total)
@@ -77,31 +76,22 @@ var (
 	ofImports = words{"import", "remove", "not imported now"}
 )
 
-// group is effects of one kind, and with one grace period.
-type group struct {
-	kind  Kind
-	grace time.Duration
-	items []Effect
-}
-
-func groups(effects []Effect) (out []group) {
-	for _, effect := range effects {
-		at := slices.IndexFunc(out, func(g group) bool { return g.kind == effect.Kind && g.grace == effect.Grace })
-		if at < 0 {
-			at = len(out)
-			out = append(out, group{kind: effect.Kind, grace: effect.Grace})
+// groups are the effects of one kind, and with one grace period, each.
+func groups(effects []Effect) (out [][]Effect) {
+	order := func(a, b Effect) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Grace, b.Grace)) }
+	for _, effect := range slices.SortedStableFunc(slices.Values(effects), order) {
+		if last := len(out) - 1; last >= 0 && order(out[last][0], effect) == 0 {
+			out[last] = append(out[last], effect)
+		} else {
+			out = append(out, []Effect{effect})
 		}
-		out[at].items = append(out[at].items, effect)
 	}
-	slices.SortFunc(out, func(a, b group) int {
-		return cmp.Or(cmp.Compare(slices.Index(kinds(), a.kind), slices.Index(kinds(), b.kind)), cmp.Compare(a.grace, b.grace))
-	})
 	return out
 }
 
 // sentence says what would happen, to how many, and to which first, in size bytes.
-func (g group) sentence(words words, looked, size int) string {
-	count := fmt.Sprintf("%d of %d %ss", len(g.items), looked, words.noun)
+func sentence(effects []Effect, words words, looked, size int) string {
+	count := fmt.Sprintf("%d of %d %ss", len(effects), looked, words.noun)
 	text := fmt.Sprintf(map[Kind]string{
 		Withdraw: would + words.withdraw + " %s",
 		Deny:     would + "deny %s, " + words.absent,
@@ -110,17 +100,17 @@ func (g group) sentence(words words, looked, size int) string {
 		Allow:    would + "no longer deny %s",
 		Include:  would + "publish %s to more clusters",
 		Warn:     wouldWarn + "%s",
-	}[g.kind], count)
-	if g.grace > 0 {
-		text += " after " + withoutZero.Replace(g.grace.String())
+	}[effects[0].Kind], count)
+	if grace := effects[0].Grace; grace > 0 {
+		text += " after " + withoutZero.Replace(grace.String())
 	}
-	return text + ": " + g.names(size-len(text)-len(": "))
+	return text + ": " + names(effects, size-len(text)-len(": "))
 }
 
-// names lists as many of the items as fit in size bytes, but one at least.
-func (g group) names(size int) string {
+// names lists as many of the objects as fit in size bytes, but one at least.
+func names(effects []Effect, size int) string {
 	shown := ""
-	for i, item := range g.items {
+	for i, item := range effects {
 		name := item.Namespace + "/" + item.Name
 		if item.Cluster != "" {
 			name += " from " + item.Cluster
@@ -129,7 +119,7 @@ func (g group) names(size int) string {
 			name += " (" + strings.Join(item.Clusters, ", ") + ")"
 		}
 		next, more := strings.TrimPrefix(shown+", "+name, ", "), ""
-		rest := len(g.items) - i - 1
+		rest := len(effects) - i - 1
 		if rest > 0 {
 			more = fmt.Sprintf(" and %d more", rest)
 		}

@@ -125,10 +125,7 @@ func TestEvalAnswersAsWebhookAndAuditDo(t *testing.T) {
 
 func newLoaded(t *testing.T, policies []*v1alpha1.ExportPolicy) *engine.Engine {
 	t.Helper()
-	e, err := engine.New(engine.Options{Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := engine.New(engine.Options{Timeout: time.Minute})
 	var list []engine.Policy
 	for _, policy := range policies {
 		list = append(list, engine.FromObject(policy, time.Now()))

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,46 +108,25 @@ func lines(found []Finding) string {
 	return strings.Join(slices.Compact(model.Map(found, Finding.String)), "\n")
 }
 
-// tools are what policies are checked with.
-type tools struct {
-	engine *engine.Engine // in this process, to read Rego; without policies
-	agent  *child.Client  // as in the agent
-
-	// What follows is of the CustomResourceDefinition of ExportPolicies, by which an API server
-	// refuses one before any webhook sees it.
-	structural *schema.Structural
-	schema     validation.SchemaValidator
-	rules      *cel.Validator
-}
-
-func newTools(options engine.Options) (t tools, err error) {
-	var definition apiextensionsv1.CustomResourceDefinition
-	text, errRead := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
-	errDecode := yaml.Unmarshal(text, &definition)
-	props, structural, errStructural := engine.Structural(definition.Spec.Versions[0].Schema.OpenAPIV3Schema)
-	t.schema, _, err = validation.NewSchemaValidator(props)
-	utilruntime.Must(cmp.Or(errRead, errDecode, errStructural, err)) // not reached: the definition is embedded
-	t.structural, t.rules = structural, cel.NewValidator(structural, true, callCost)
-	if t.engine, err = engine.New(options); err != nil {
-		return t, err
-	}
-	t.agent = child.New(options)
-	t.agent.Load(nil)
-	return t, nil
+// newAgent evaluates policies as the agent does; it has none yet.
+func newAgent(options engine.Options) *child.Client {
+	agent := child.New(options)
+	agent.Load(nil)
+	return agent
 }
 
 // load has an engine use policies, and gives what an API server or the engine says is wrong with
 // them.
-func (t tools) load(e evaluator, policies []source.Policy) (found []Finding) {
+func load(e evaluator, policies []source.Policy) (found []Finding) {
 	for i, result := range e.Load(model.Map(policies, compiled)) {
-		found = append(found, t.wrong(policies[i], result.Err)...)
+		found = append(found, wrong(policies[i], result.Err)...)
 	}
 	return found
 }
 
 // wrong is what an API server says of a policy, and the error of an engine.
-func (t tools) wrong(policy source.Policy, err error) []Finding {
-	return append(t.validate(policy), located(policy, err)...)
+func wrong(policy source.Policy, err error) []Finding {
+	return append(validate(policy), located(policy, err)...)
 }
 
 // Check compiles policies, alone and together, and their tests, and checks the format
@@ -154,24 +134,21 @@ func (t tools) wrong(policy source.Policy, err error) []Finding {
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
 	result := Findings{Checked: len(policies), Findings: []Finding{}}
-	t, err := newTools(engine.Options{})
-	if err != nil {
-		return result, err
-	}
-	defer t.agent.Close()
+	agent := newAgent(engine.Options{})
+	defer agent.Close()
 	var together []source.Policy
 	for _, policy := range policies {
-		if err := result.checkFiles(t.engine, policy, write); err != nil {
+		if err := result.checkFiles(policy, write); err != nil {
 			return result, command.Incomplete(err)
 		}
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(result.Findings, t.wrong(policy, t.agent.Check(compiled(policy)))...)
+			result.Findings = append(result.Findings, wrong(policy, agent.Check(compiled(policy)))...)
 			continue
 		}
 		together = append(together, policy)
 	}
-	result.Findings = slices.Compact(append(result.Findings, t.load(t.agent, together)...))
+	result.Findings = slices.Compact(append(result.Findings, load(agent, together)...))
 	return result, nil
 }
 
@@ -182,11 +159,11 @@ func compiled(policy source.Policy) engine.Policy {
 
 // checkFiles checks the files of a folder: the format of all, and that the tests can
 // be read. The engine compiles the module. With write it formats what can be read.
-func (f *Findings) checkFiles(e *engine.Engine, policy source.Policy, write bool) error {
+func (f *Findings) checkFiles(policy source.Policy, write bool) error {
 	for _, path := range slices.Sorted(maps.Keys(policy.Files)) {
 		text := policy.Files[path]
 		formatted := ""
-		_, err := e.Parse(path, text)
+		_, err := engine.Parse(path, text)
 		if err == nil {
 			formatted, err = authoring.Format(path, text)
 		}
@@ -258,16 +235,33 @@ const (
 	ruleCost = 10 * callCost
 )
 
+// definition is what the CustomResourceDefinition of ExportPolicies has, by which an API server
+// refuses one before any webhook sees it.
+var definition = sync.OnceValue(func() (d struct {
+	structural *schema.Structural
+	schema     validation.SchemaValidator
+	rules      *cel.Validator
+}) {
+	var embedded apiextensionsv1.CustomResourceDefinition
+	text, errRead := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
+	errDecode := yaml.Unmarshal(text, &embedded)
+	props, structural, errStructural := engine.Structural(embedded.Spec.Versions[0].Schema.OpenAPIV3Schema)
+	schema, _, err := validation.NewSchemaValidator(props)
+	utilruntime.Must(cmp.Or(errRead, errDecode, errStructural, err)) // not reached: the definition is embedded
+	d.structural, d.schema, d.rules = structural, schema, cel.NewValidator(structural, true, callCost)
+	return d
+})
+
 // validate is what an API server says of a policy.
-func (t tools) validate(policy source.Policy) (found []Finding) {
+func validate(policy source.Policy) (found []Finding) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy.Object)
 	if err != nil {
 		return []Finding{{Policy: policy.Name(), File: policy.Path, Message: err.Error()}}
 	}
-	defaulting.Default(object, t.structural)
-	errs := validation.ValidateCustomResource(nil, object, t.schema)
+	defaulting.Default(object, definition().structural)
+	errs := validation.ValidateCustomResource(nil, object, definition().schema)
 	if len(errs) == 0 { // as an API server: rules may rely on the schema
-		errs, _ = t.rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
+		errs, _ = definition().rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
 	}
 	for _, e := range errs {
 		found = append(found, located(policy, e)...)

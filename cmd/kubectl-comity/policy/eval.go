@@ -242,17 +242,14 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	if len(t.policies) == 0 {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
-	tools, err := newTools(engine.Options{Timeout: timeout})
-	if err != nil {
-		return err
-	}
-	t.engine = tools.agent
-	if found := tools.load(t.engine, t.policies); len(found) > 0 {
+	options := engine.Options{Timeout: timeout}
+	t.engine = newAgent(options)
+	if found := load(t.engine, t.policies); len(found) > 0 {
 		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
 	}
 	if t.explain { // which is done in this process, now that the other has survived them
-		t.engine = tools.engine
-		tools.load(t.engine, t.policies)
+		t.engine = engine.New(options)
+		load(t.engine, t.policies)
 	}
 	return nil
 }

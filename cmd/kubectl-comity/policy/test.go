@@ -70,26 +70,23 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	t, err := newTools(engine.Options{})
-	if err != nil {
-		return nil, err
-	}
-	defer t.agent.Close()
+	agent := newAgent(engine.Options{})
+	defer agent.Close()
 	var all []Tested
 	for _, policy := range policies {
 		if policy.Folder == "" {
 			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		if found := t.validate(policy); len(found) > 0 {
+		if found := validate(policy); len(found) > 0 {
 			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
 		}
 		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
-		report, err := authoring.Report{}, t.agent.Check(bench.Policy)
+		report, err := authoring.Report{}, agent.Check(bench.Policy)
 		if err == nil {
-			report, err = authoring.Run(ctx, t.engine, bench)
+			report, err = authoring.Run(ctx, bench)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the tests cannot run:\n%s", lines(located(policy, err)))

@@ -91,14 +91,14 @@ type Report struct {
 
 // Run runs the tests of a bench. It is an error if a file does not compile; a test
 // that fails is none.
-func Run(ctx context.Context, e *engine.Engine, bench Bench) (Report, error) {
-	compiler, modules, data, err := e.Surroundings(bench.Policy)
+func Run(ctx context.Context, bench Bench) (Report, error) {
+	compiler, modules, data, err := engine.Surroundings(bench.Policy)
 	if err != nil {
 		return Report{}, err
 	}
 	data["fixtures"] = bench.Fixtures
 	for path, text := range bench.Files {
-		if modules[path], err = e.Parse(path, text); err != nil {
+		if modules[path], err = engine.Parse(path, text); err != nil {
 			return Report{}, err
 		}
 	}

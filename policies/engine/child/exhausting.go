@@ -101,6 +101,6 @@ func known(texts *lru.Cache, key any) string {
 }
 
 func digestOf(on *engine.Subject) string {
-	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Ends, string(on.Text)))
+	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Parts))
 	return string(sum[:])
 }

@@ -54,12 +54,8 @@ func Serve(argument string) error {
 
 func serve(o engine.Options, conn io.ReadWriteCloser) error {
 	o.Watch = func(what string, limit time.Duration) (stop func()) { return watch(o.Apart, what, limit) }
-	evaluator, err := engine.New(o)
-	if err != nil {
-		return err
-	}
 	all := rpc.NewServer()
-	if err := all.RegisterName(service, &server{engine: evaluator, slots: make(chan struct{}, perCPU*runtime.GOMAXPROCS(0))}); err != nil {
+	if err := all.RegisterName(service, &server{engine: engine.New(o), slots: make(chan struct{}, perCPU*runtime.GOMAXPROCS(0))}); err != nil {
 		return err
 	}
 	all.ServeConn(conn)

@@ -73,9 +73,7 @@ type replica struct {
 // change what is usual here.
 func start(change ...func(ctrl.Manager, *replica, *controller.Options)) *replica {
 	GinkgoHelper()
-	e, err := engine.New(engine.Options{})
-	Expect(err).NotTo(HaveOccurred())
-	return (&replica{engine: e}).start(change...)
+	return (&replica{engine: engine.New(engine.Options{})}).start(change...)
 }
 
 // startApart is start for a replica that evaluates in processes of its own.

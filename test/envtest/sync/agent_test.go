@@ -75,9 +75,7 @@ func (c *cluster) start() {
 	})
 	Expect(err).NotTo(HaveOccurred())
 	w.Client = mgr.GetClient()
-	a := &agent{admitter: &c.admitter, writer: w, policies: &notify.Notifier{}}
-	a.engine, err = engine.New(engine.Options{})
-	Expect(err).NotTo(HaveOccurred())
+	a := &agent{admitter: &c.admitter, writer: w, policies: &notify.Notifier{}, engine: engine.New(engine.Options{})}
 	a.engine.Load(c.imports)
 	a.peers = members.New(members.Options{
 		Self: c.id, ClusterUID: c.uid(), ClusterSet: "prod", Namespace: "comity-system", Registry: registry,

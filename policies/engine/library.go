@@ -1,0 +1,92 @@
+// Copyright The Comity Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+
+	"github.com/comity-mcs/comity/policies"
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// rules are the Rego that policies may import, in packages below comity.lib, and what input is,
+// by stage.
+type rules struct {
+	modules map[v1alpha1.Stage]map[string]*ast.Module
+	schemas map[v1alpha1.Stage]*ast.SchemaSet
+	digest  string
+}
+
+// library is that of Comity. It is embedded, so nothing but a fault of its own keeps it from being
+// compiled.
+var library = sync.OnceValue(func() *rules {
+	r, err := readLibrary(policies.Library())
+	if err != nil {
+		panic(fmt.Sprintf("policy library: %v", err))
+	}
+	return r
+})
+
+// readLibrary compiles Rego, by file name, for each stage.
+func readLibrary(files map[string]string) (*rules, error) {
+	r := &rules{modules: map[v1alpha1.Stage]map[string]*ast.Module{}, schemas: map[v1alpha1.Stage]*ast.SchemaSet{}, digest: sum(files)}
+	whole := map[string]*ast.Module{}
+	for file, text := range files {
+		module, err := parse(file, text)
+		if err != nil {
+			return nil, err
+		}
+		whole["comity/"+file] = module
+	}
+	for _, stage := range stages {
+		r.modules[stage], r.schemas[stage] = maps.Clone(whole), ast.NewSchemaSet()
+		maps.DeleteFunc(r.modules[stage], func(file string, _ *ast.Module) bool { return isOfAnother(stage, file) })
+		r.schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
+		if _, err := r.compile(stage, nil); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// isOfAnother reports whether policies with the stage may not use a file of the library: it has the
+// name of another stage, such as export.rego.
+func isOfAnother(stage v1alpha1.Stage, file string) bool {
+	return slices.ContainsFunc(stages, func(other v1alpha1.Stage) bool {
+		return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
+	})
+}
+
+// compile compiles modules of one stage together with the library. They may call these builtins,
+// too.
+func (r *rules) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, more ...*ast.Builtin) (compiler *ast.Compiler, err error) {
+	defer recovered(&err, "the compiler failed")
+	all := maps.Clone(r.modules[stage])
+	maps.Copy(all, modules)
+	compiler = r.compiler(stage, more...)
+	compiler.Compile(all)
+	if compiler.Failed() {
+		addStage(stage, compiler.Errors)
+		return nil, describe("", compiler.Errors)
+	}
+	return compiler, nil
+}
+
+func (r *rules) compiler(stage v1alpha1.Stage, more ...*ast.Builtin) *ast.Compiler {
+	capabilities := Capabilities()
+	capabilities.Builtins = append(capabilities.Builtins, more...)
+	return ast.NewCompiler().
+		WithCapabilities(capabilities).
+		WithSchemas(r.schemas[stage]).
+		WithUseTypeCheckAnnotations(true). // those of addTypes
+		WithStrict(true).
+		WithDefaultRegoVersion(ast.RegoV1)
+}
