@@ -76,22 +76,18 @@ func (v *version) softening(on *Subject) (why decision.Softening, exception stri
 // makes worse. It evaluates the old export only by the policies that refuse the update. What
 // one refuses that fails for the old export stays refused.
 func (d *deciding) ratchet(ctx context.Context, verdict *decision.Verdict, on *Subject) {
-	keeps := func(v decision.Violation) bool { return d.snap.versions[v.Policy].Existing == v1alpha1.Keep }
 	old := on.Before
-	if old == nil || !slices.ContainsFunc(verdict.Violations, keeps) {
-		return
-	}
 	refuses := func(policy *version) bool {
 		return policy.Existing == v1alpha1.Keep && slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Policy == policy.Name })
 	}
-	if old.read(d.terms) != nil {
+	if old == nil || !slices.ContainsFunc(d.snap.all, refuses) || old.read(d.terms) != nil {
 		return
 	}
 	d.before = d.answers(ctx, old, slices.DeleteFunc(concerned(old, d.snap.matching(old)), func(v *version) bool { return !refuses(v) }))
 	var refused []decision.Violation
 	for _, v := range verdict.Violations {
 		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }
-		if keeps(v) && slices.ContainsFunc(d.before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
+		if slices.ContainsFunc(d.before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
 			v.Softening = decision.ByExisting
 			verdict.Warnings = append(verdict.Warnings, v)
 			continue

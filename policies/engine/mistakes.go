@@ -80,8 +80,7 @@ var remedies = []struct{ message, remedy string }{
 	{" unused", "it to be used, or removed"},
 }
 
-// worded is an error of OPA in one line with its place and details, and without names that nobody
-// wrote.
+// worded is an error of OPA in one line with its place and details.
 func worded(e *ast.Error) string {
 	line, at := e.Message, e.Location
 	if found := undefined.FindStringSubmatch(line); found != nil {
@@ -111,7 +110,7 @@ func worded(e *ast.Error) string {
 	if at != nil {
 		line = place(at) + ": " + line
 	}
-	return Renamed(line)
+	return line
 }
 
 // Renamed is a message without the names that OPA's compiler gave to what has none, and cut: it may

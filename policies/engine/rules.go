@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -144,13 +145,13 @@ func mustPath(dotted string) ast.Ref { return ast.MustParseRef("data." + dotted)
 // joined is one error a line, without repetitions, and the first maxErrors of them.
 func joined(errs []error) error {
 	var lines []string
-	seen := map[string]bool{}
 	for _, err := range errs {
-		if err == nil || seen[err.Error()] {
+		if err == nil {
 			continue
 		}
-		seen[err.Error()] = true
-		lines = append(lines, Renamed(err.Error()))
+		if line := Renamed(err.Error()); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
 	}
 	if more := len(lines) - maxErrors; more > 0 {
 		lines = append(lines[:maxErrors], fmt.Sprintf("and %d more", more))

@@ -20,17 +20,17 @@ var removed = map[string]struct{ why, instead string }{
 	"rand.intn":                      {differs, "a rule that decides by input and parameters alone"},
 	"uuid.rfc4122":                   {differs, "input.object.metadata.uid, or a name"},
 	"time.now_ns":                    {differs, "spec.exceptions, which end with a day"},
-	"io.jwt.encode_sign":             {differs, "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"},
-	"io.jwt.encode_sign_raw":         {differs, "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"},
-	"io.jwt.decode_verify":           {byTime, "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"},
-	parseAndVerify:                   {byTime, "crypto.x509.parse_certificates"},
-	parseAndVerify + "_with_options": {byTime, "crypto.x509.parse_certificates"},
+	"io.jwt.encode_sign":             {differs, verifying},
+	"io.jwt.encode_sign_raw":         {differs, verifying},
+	"io.jwt.decode_verify":           {byTime, verifying},
+	parseAndVerify:                   {byTime, parsing},
+	parseAndVerify + "_with_options": {byTime, parsing},
 	"strings.render_template":        {endless + ", and a template can loop", "sprintf, or concat"},
 	"graph.reachable_paths":          {endless + ", and there may be exponentially many paths", "graph.reachable"},
 	"bits.lsh":                       {endless + ", and bits.lsh(1, 1e9) takes many seconds", "a multiplication"},
 	"rego.parse_module":              {"it parses without bounds", "data in spec.parameters"},
-	"json.match_schema":              {byURL, "spec.parametersSchema for parameters, and rules for input"},
-	"json.verify_schema":             {byURL, "spec.parametersSchema for parameters, and rules for input"},
+	"json.match_schema":              {byURL, schemas},
+	"json.verify_schema":             {byURL, schemas},
 }
 
 const (
@@ -39,6 +39,10 @@ const (
 	byTime  = "its answer depends on the time"
 	endless = "no deadline interrupts it"
 	byURL   = "a schema may refer to another by URL"
+
+	verifying = "io.jwt.decode and io.jwt.verify_es256, or another io.jwt.verify"
+	parsing   = "crypto.x509.parse_certificates"
+	schemas   = "spec.parametersSchema for parameters, and rules for input"
 
 	parseAndVerify = "crypto.x509.parse_and_verify_certificates"
 )

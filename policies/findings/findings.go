@@ -12,6 +12,7 @@ package findings
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -69,7 +70,7 @@ func (f *Findings) Record(key types.NamespacedName, cluster string, verdict deci
 		f.subjects[key] = map[string]finding{}
 	}
 	f.subjects[key][cluster] = now
-	if !known || before.digest != now.digest || !slices.Equal(before.matched, now.matched) || !maps.Equal(before.violated, now.violated) {
+	if !known || !reflect.DeepEqual(before, now) {
 		f.notify()
 	}
 }

@@ -143,7 +143,8 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 		}
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(result.Findings, wrong(policy, agent.Check(compiled(policy)))...)
+			_, err := agent.Change(context.Background(), compiled(policy))
+			result.Findings = append(result.Findings, wrong(policy, err)...)
 			continue
 		}
 		together = append(together, policy)

@@ -267,14 +267,12 @@ type evaluator interface {
 // user.
 func (t *trial) file(line string) string {
 	name, row, _ := strings.Cut(line, ".rego:")
-	for _, policy := range t.policies {
-		switch {
-		case policy.Name() != name:
-		case policy.Folder == "":
-			return fmt.Sprintf("%s, spec.rego:%s", policy.Path, row)
-		default:
-			return fmt.Sprintf("%s:%s", policy.Path, row)
-		}
+	at := slices.IndexFunc(t.policies, func(policy source.Policy) bool { return policy.Name() == name })
+	switch {
+	case at < 0:
+		return line
+	case t.policies[at].Folder == "":
+		return t.policies[at].Path + ", spec.rego:" + row
 	}
-	return line
+	return t.policies[at].Path + ":" + row
 }

@@ -84,8 +84,8 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
-		report, err := authoring.Report{}, agent.Check(bench.Policy)
-		if err == nil {
+		var report authoring.Report
+		if _, err = agent.Change(ctx, bench.Policy); err == nil {
 			report, err = authoring.Run(ctx, bench)
 		}
 		if err != nil {

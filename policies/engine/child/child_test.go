@@ -249,7 +249,7 @@ func TestAPolicyThatEndsTheCompilerIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := loaded(t, denying("good", "true"))
-			if err := c.Check(policy("bad", rules)); err == nil {
+			if _, err := c.Change(t.Context(), policy("bad", rules)); err == nil {
 				t.Error("it is accepted")
 			} else {
 				t.Log(err.Error()[:min(300, len(err.Error()))])
@@ -362,7 +362,7 @@ func TestNoVerdictIsOfTwoSets(t *testing.T) {
 func TestAPreviewOfWhatEndsItsProcess(t *testing.T) {
 	bad := bomb("bomb", "true")
 	c := loaded(t, denying("a", "true"))
-	if err := c.Check(bad); err != nil {
+	if _, err := c.Change(t.Context(), bad); err != nil {
 		t.Fatal(err)
 	}
 	change, err := c.Change(within(t, patience), bad)
@@ -379,7 +379,7 @@ func TestAPreviewOfWhatEndsItsProcess(t *testing.T) {
 	if c.MainPID() != answers {
 		t.Error("the preview has ended the process that answers requests")
 	}
-	if err := c.Check(bad); err == nil || !strings.HasPrefix(err.Error(), "ResourceExhausted: evaluating it for ServiceExport shop/db in a preview: ") {
+	if _, err := c.Change(t.Context(), bad); err == nil || !strings.HasPrefix(err.Error(), "ResourceExhausted: evaluating it for ServiceExport shop/db in a preview: ") {
 		t.Errorf("after the preview: %v", err)
 	}
 	if change, err = c.Change(within(t, patience), denying("p", "true")); err != nil {

@@ -221,14 +221,8 @@ type change struct {
 	Stages
 }
 
-// Check gives the error that Load would give for a policy that is added to the policies in use,
-// or replaces the one of its name.
-func (c *Client) Check(policy engine.Policy) error {
-	_, err := c.Change(context.Background(), policy)
-	return err
-}
-
-// Change is what storing a policy would do. The error is that of Check.
+// Change is what storing a policy would do. The error is the one that Load would give for a policy
+// that is added to the policies in use, or replaces the one of its name.
 func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -104,9 +104,7 @@ func (p *process) has(want *loaded) bool {
 // call waits for the answer to a call. It has one after ctx ended, too; reply is not to be
 // read then.
 func (p *process) call(ctx context.Context, method string, q Question, reply any) error {
-	if deadline, ok := ctx.Deadline(); ok {
-		q.Deadline = deadline.UnixNano()
-	}
+	q.Deadline, _ = ctx.Deadline()
 	call := p.rpc.Go(service+"."+method, q, reply, make(chan *rpc.Call, 1))
 	select {
 	case <-call.Done:

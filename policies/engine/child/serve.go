@@ -126,7 +126,7 @@ func (s *server) Load(q Question, into *Loaded) error {
 // Question is what a call is about.
 type Question struct {
 	On       *engine.Subject
-	Deadline int64 // in nanoseconds; 0 for none
+	Deadline time.Time // zero for none
 	// Failed are the policies that are not evaluated.
 	Failed map[string]string
 	// Policies are those to load, or the one that changes, as JSON: gob does not keep every pointer.
@@ -134,10 +134,10 @@ type Question struct {
 }
 
 func (q Question) context() (context.Context, context.CancelFunc) {
-	if q.Deadline == 0 {
+	if q.Deadline.IsZero() {
 		return context.Background(), func() {}
 	}
-	return context.WithDeadline(context.Background(), time.Unix(0, q.Deadline))
+	return context.WithDeadline(context.Background(), q.Deadline)
 }
 
 // Answer is that of Evaluate.
