@@ -145,21 +145,13 @@ func (e *Engine) Load(list []Policy) []Result {
 // refuseRepetitions makes every version unusable whose name or package an earlier
 // one has.
 func refuseRepetitions(versions []*version) {
-	names, packages := map[string]bool{}, map[string]*version{}
 	for i, v := range versions {
-		if names[v.Name] {
+		holder := slices.IndexFunc(versions[:i], func(other *version) bool { return other.err == nil && other.pkg == v.pkg })
+		if slices.ContainsFunc(versions[:i], func(other *version) bool { return other.Name == v.Name }) {
 			versions[i] = v.unusable(fmt.Errorf("policy %s is in the list twice", v.Name))
-			continue
-		}
-		names[v.Name] = true
-		if v.err != nil {
-			continue
-		}
-		if holder := packages[v.pkg]; holder != nil {
+		} else if v.err == nil && holder >= 0 {
 			versions[i] = v.unusable(fmt.Errorf("%s: package %s%s is that of policy %s already; expected a package of its own for each policy",
-				place(v.module.Package.Location), packagePrefix, v.pkg, holder.Name))
-			continue
+				place(v.module.Package.Location), packagePrefix, v.pkg, versions[holder].Name))
 		}
-		packages[v.pkg] = v
 	}
 }

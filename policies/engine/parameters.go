@@ -22,10 +22,9 @@ import (
 )
 
 // Where parameters and their schema are, as errors write it.
-const (
-	parametersField = "spec.parameters"
-	schemaField     = "spec.parametersSchema"
-)
+const parametersField = "spec.parameters"
+
+var schemaField = field.NewPath("spec", "parametersSchema")
 
 // readParams reads spec.parameters, with the defaults of the schema. Without a schema
 // any object is accepted. An error names each field that is wrong, one a line.
@@ -65,10 +64,10 @@ func parseSchema(text []byte) (*schema.Structural, error) {
 	if s.Type != "object" {
 		return nil, fmt.Errorf("%s.type: it is %q; expected object: parameters are an object", schemaField, s.Type)
 	}
-	errs := schema.ValidateStructural(field.NewPath("spec", "parametersSchema"), s)
+	errs := schema.ValidateStructural(schemaField, s)
 	(&schema.Visitor{Structural: func(below *schema.Structural) bool {
 		if len(below.XValidations) > 0 {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "parametersSchema"), "x-kubernetes-validations are not evaluated; expected such rules in the module"))
+			errs = append(errs, field.Forbidden(schemaField, "x-kubernetes-validations are not evaluated; expected such rules in the module"))
 		}
 		return false
 	}}).Visit(s)

@@ -18,8 +18,7 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Writer makes Subjects. They have the JSON of the input, save that a nil map is {} and a nil
-// list is [], so that no rule meets an unexpected null, and that managedFields are left out,
+// Writer makes Subjects. They have the JSON of the input, save that managedFields are left out,
 // which are bookkeeping and often most of an object.
 //
 // It keeps the JSON of Services, Namespaces, destinations and peers, which usually are those
@@ -52,16 +51,9 @@ func (w Writer) Export(in decision.Input) (*Subject, error) {
 	}
 	s.Parts[partService], errs[partService] = keptObject(w, in.Service)
 	s.Parts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
-	s.Parts[partDestinations], errs[partDestinations] = w.view(in.Destinations, destinationsValue)
-	s.Parts[partPeers], errs[partPeers] = w.view(in.Peers, peersValue)
+	s.Parts[partDestinations], errs[partDestinations] = w.view(in.Destinations)
+	s.Parts[partPeers], errs[partPeers] = w.view(in.Peers)
 	in.Object, in.OldObject, in.Service, in.Namespace, in.Destinations, in.Peers = nil, nil, nil, nil, nil, nil
-	in.Ports = notNil(in.Ports)
-	for _, scope := range []*decision.Scope{&in.Scope, &in.NamespaceScope, &in.EffectiveScope} {
-		scope.Clusters = notNil(scope.Clusters)
-	}
-	if in.UserInfo != nil {
-		in.UserInfo = &decision.UserInfo{Username: in.UserInfo.Username, Groups: notNil(in.UserInfo.Groups)}
-	}
 	s.Parts[partRest], errs[partRest] = json.Marshal(in)
 	return s.written(errs[:])
 }
@@ -75,9 +67,6 @@ func (w Writer) Import(in decision.ImportInput) (*Subject, error) {
 	if in.Imported {
 		s.Stands = decision.ByImported
 	}
-	in.Source.Labels = notNilMap(in.Source.Labels)
-	in.Export.Ports, in.Export.Tiers = notNil(in.Export.Ports), notNil(in.Export.Tiers)
-	in.Export.Labels, in.Export.Annotations = notNilMap(in.Export.Labels), notNilMap(in.Export.Annotations)
 	var errs [parts]error
 	s.Parts[partExport], errs[partExport] = json.Marshal(in.Export)
 	s.Parts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
@@ -155,49 +144,14 @@ type viewKey struct {
 	length int
 }
 
-func (w Writer) view(of any, value func(any) any) ([]byte, error) {
+func (w Writer) view(of any) ([]byte, error) {
 	at := reflect.ValueOf(of)
 	if w.kept == nil || at.Len() == 0 { // what is empty has no address of its own
-		return json.Marshal(value(of))
+		return json.Marshal(of)
 	}
 	written, err := kept(w.kept, viewKey{at.Pointer(), at.Len()}, func() (view, error) {
-		text, err := json.Marshal(value(of))
+		text, err := json.Marshal(of)
 		return view{of, text}, err
 	})
 	return written.text, err
-}
-
-func peersValue(peers any) any {
-	all := map[string]decision.Peer{}
-	for id, peer := range peers.(map[string]decision.Peer) {
-		all[id] = decision.Peer{Labels: notNilMap(peer.Labels), Namespace: namespaceValue(peer.Namespace)}
-	}
-	return all
-}
-
-func destinationsValue(destinations any) any {
-	all := []decision.Destination{}
-	for _, d := range destinations.([]decision.Destination) {
-		all = append(all, decision.Destination{Clusters: notNil(d.Clusters), Namespace: namespaceValue(d.Namespace)})
-	}
-	return all
-}
-
-func namespaceValue(n decision.PeerNamespace) decision.PeerNamespace {
-	n.Labels = notNilMap(n.Labels)
-	return n
-}
-
-func notNil[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}
-
-func notNilMap(m map[string]string) map[string]string {
-	if m == nil {
-		return map[string]string{}
-	}
-	return m
 }

@@ -37,6 +37,9 @@ evaluated or an input is invalid. See "Evaluate" in policies/README.md.`
 // all of it.
 const maxExplained = 240
 
+// operations are what can be evaluated.
+var operations = []string{string(decision.Create), string(decision.Update), string(decision.Audit)}
+
 // Verdict is the verdict on one export, or on the import of what a member exports.
 type Verdict struct {
 	// Cluster is the member; empty for an export of this cluster.
@@ -98,8 +101,7 @@ func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 	flags.StringArrayVar(&t.policyPaths, "policies", nil, "A folder of policies, or a manifest of ExportPolicies, besides those among the manifests; may be repeated")
 	flags.StringArrayVar(&t.beforeFiles, "before", nil, "Manifests of the exports that an UPDATE replaces; without them an UPDATE changes nothing")
 	flags.StringVar((*string)(&t.operation), "operation", string(decision.Create), "What is evaluated: a request to CREATE or UPDATE, or an AUDIT of what is stored")
-	_ = cmd.RegisterFlagCompletionFunc("operation", cobra.FixedCompletions(
-		[]string{string(decision.Create), string(decision.Update), string(decision.Audit)}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("operation", cobra.FixedCompletions(operations, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&t.explain, "explain", false, "Add which rules were true, and what was not")
 	return cmd
 }
@@ -220,8 +222,8 @@ type trial struct {
 func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	t.operation = decision.Operation(strings.ToUpper(string(t.operation)))
 	switch {
-	case t.operation != decision.Create && t.operation != decision.Update && t.operation != decision.Audit:
-		return fmt.Errorf("flag --operation is %q; expected one of: CREATE, UPDATE, AUDIT", t.operation)
+	case !slices.Contains(operations, string(t.operation)):
+		return fmt.Errorf("flag --operation is %q; expected one of: %s", t.operation, strings.Join(operations, ", "))
 	case len(t.beforeFiles) > 0 && t.operation != decision.Update:
 		return fmt.Errorf("flag --before is for --operation UPDATE alone, which replaces an export; expected no --before with %s", t.operation)
 	}

@@ -182,25 +182,24 @@ func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 		if all[name] != nil {
 			return nil, fmt.Errorf("%s: data.fixtures[%q] is of another file already; expected another name", path, name)
 		}
-		fixture, err := readFixture(ctx, path)
-		if err != nil {
+		m := newManifests()
+		if err := m.readFile(path, true); err != nil {
 			return nil, err
+		}
+		fixture, err := m.fixture(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		all[name] = fixture
 	}
 	return all, nil
 }
 
-func readFixture(ctx context.Context, path string) (map[string]any, error) {
-	m := newManifests()
-	err := m.readFile(path, true)
-	if err != nil {
-		return nil, err
-	}
+func (m *manifests) fixture(ctx context.Context) (_ map[string]any, err error) {
 	imports := map[string]any{}
 	for _, in := range m.imports() {
 		if imports[importName(in)], err = engine.InputJSON(engine.Writer{}.Import(in)); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, err
 		}
 	}
 	fixture := map[string]any{"imports": imports}
@@ -209,19 +208,19 @@ func readFixture(ctx context.Context, path string) (map[string]any, error) {
 	case len(exports) == 0:
 		return fixture, nil
 	case len(exports) > 1:
-		return nil, fmt.Errorf("%s: the file has %d ServiceExports; expected one, whose input the fixture is", path, len(exports))
+		return nil, fmt.Errorf("the file has %d ServiceExports; expected one, whose input the fixture is", len(exports))
 	}
 	for key, operation := range map[string]decision.Operation{"input": decision.Create, "audit": decision.Audit} {
 		request, _, refused := m.request(exports[0], operation, nil)
 		if refused != nil {
-			return nil, fmt.Errorf("%s: %w", path, refused)
+			return nil, refused
 		}
 		in, err := m.facts().Input(ctx, request)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w; expected the Namespace in the same file", path, err)
+			return nil, fmt.Errorf("%w; expected the Namespace in the same file", err)
 		}
 		if fixture[key], err = engine.InputJSON(engine.Writer{}.Export(in)); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, err
 		}
 	}
 	return fixture, nil
