@@ -106,7 +106,7 @@ func (e *Engine) Load(list []Policy) []Result {
 	before := e.current.Load()
 	versions := make([]*version, len(list))
 	for i, policy := range list {
-		if v := before.versions[policy.Name]; v != nil && v.err == nil && v.source == policy.source() {
+		if v := before.versions[policy.Name]; v != nil && v.err == nil && v.source == sum(policy) {
 			versions[i] = v // compiled already
 			continue
 		}

@@ -16,7 +16,7 @@ func UseLibrary(t interface{ Cleanup(func()) }, files map[string]string) error {
 	if err == nil {
 		before := library
 		t.Cleanup(func() { library = before })
-		library = func() *rules { return r }
+		library = func() *regoLibrary { return r }
 	}
 	return err
 }

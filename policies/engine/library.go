@@ -17,9 +17,9 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// rules are the Rego that policies may import, in packages below comity.lib, and what input is,
+// regoLibrary is the Rego that policies may import, in packages below comity.lib, and what input is,
 // by stage.
-type rules struct {
+type regoLibrary struct {
 	modules map[v1alpha1.Stage]map[string]*ast.Module
 	schemas map[v1alpha1.Stage]*ast.SchemaSet
 	digest  string
@@ -27,7 +27,7 @@ type rules struct {
 
 // library is that of Comity. It is embedded, so nothing but a fault of its own keeps it from being
 // compiled.
-var library = sync.OnceValue(func() *rules {
+var library = sync.OnceValue(func() *regoLibrary {
 	r, err := readLibrary(policies.Library())
 	if err != nil {
 		panic(fmt.Sprintf("policy library: %v", err))
@@ -36,8 +36,8 @@ var library = sync.OnceValue(func() *rules {
 })
 
 // readLibrary compiles Rego, by file name, for each stage.
-func readLibrary(files map[string]string) (*rules, error) {
-	r := &rules{modules: map[v1alpha1.Stage]map[string]*ast.Module{}, schemas: map[v1alpha1.Stage]*ast.SchemaSet{}, digest: sum(files)}
+func readLibrary(files map[string]string) (*regoLibrary, error) {
+	r := &regoLibrary{modules: map[v1alpha1.Stage]map[string]*ast.Module{}, schemas: map[v1alpha1.Stage]*ast.SchemaSet{}, digest: sum(files)}
 	whole := map[string]*ast.Module{}
 	for file, text := range files {
 		module, err := parse(file, text)
@@ -67,7 +67,7 @@ func isOfAnother(stage v1alpha1.Stage, file string) bool {
 
 // compile compiles modules of one stage together with the library. They may call these builtins,
 // too.
-func (r *rules) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, more ...*ast.Builtin) (compiler *ast.Compiler, err error) {
+func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, more ...*ast.Builtin) (compiler *ast.Compiler, err error) {
 	defer recovered(&err, "the compiler failed")
 	all := maps.Clone(r.modules[stage])
 	maps.Copy(all, modules)
@@ -80,7 +80,7 @@ func (r *rules) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, mo
 	return compiler, nil
 }
 
-func (r *rules) compiler(stage v1alpha1.Stage, more ...*ast.Builtin) *ast.Compiler {
+func (r *regoLibrary) compiler(stage v1alpha1.Stage, more ...*ast.Builtin) *ast.Compiler {
 	capabilities := Capabilities()
 	capabilities.Builtins = append(capabilities.Builtins, more...)
 	return ast.NewCompiler().

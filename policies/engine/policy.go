@@ -58,14 +58,11 @@ type Result struct {
 // file is the file name in the errors of the module.
 func (p Policy) file() string { return p.Name + ".rego" }
 
-// source is the digest of everything that a version is made of; equal sources, equal versions.
-func (p Policy) source() string { return sum(p) }
-
 // Digest is the Result.Digest of the policy with the library of Comity, whether it can be
 // used or not.
 func (p Policy) Digest() string {
 	p.Refused = ""
-	return sum([]string{p.source(), library().digest})
+	return sum([]string{sum(p), library().digest})
 }
 
 // sum is the SHA-256 of a policy, or of strings, and lists and maps of them.
@@ -96,14 +93,14 @@ type version struct {
 	sets       map[string]bool          // which of deny and warn there are
 	reads      map[string]*ast.Location // see readInput
 	whole      bool                     // it needs all of the input at once
-	source     string
-	digest     string // empty with an error
+	source     string                   // the digest of everything that it is made of; equal sources, equal versions
+	digest     string                   // empty with an error
 }
 
 // newVersion compiles the policy, alone with the library. With an error, what was read
 // before it is set: a match that cannot be read selects every export.
 func newVersion(p Policy) *version {
-	v := &version{Policy: p, source: p.source(), digest: p.Digest()}
+	v := &version{Policy: p, source: sum(p), digest: p.Digest()}
 	if err := cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), v.readModule()); err != nil {
 		return v.unusable(err)
 	}
