@@ -43,7 +43,7 @@ func TestTheRegoInDocumentsCompiles(t *testing.T) {
 				Rego: block[1], Parameters: &apiextensionsv1.JSON{Raw: []byte(`{"label": "team"}`)},
 			}}
 			e := engine.New(engine.Options{Timeout: time.Minute})
-			if _, err := e.With(policy); err != nil {
+			if _, err := e.Change(policy); err != nil {
 				t.Errorf("%s: %v", file, err)
 			}
 			formatted, err := format.SourceWithOpts(file, []byte(block[1]), format.Opts{RegoVersion: ast.RegoV1})

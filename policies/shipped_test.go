@@ -101,7 +101,7 @@ func TestNoParameterIsWithoutSchema(t *testing.T) {
 		e := loaded(t)
 		misspelled := b.Object.DeepCopy()
 		misspelled.Spec.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"misspelled": true}`)}
-		if _, err := e.With(engine.FromObject(misspelled, time.Now())); err == nil || !strings.Contains(err.Error(), "misspelled") {
+		if _, err := e.Change(engine.FromObject(misspelled, time.Now())); err == nil || !strings.Contains(err.Error(), "misspelled") {
 			t.Errorf("%s: with a parameter that it does not have: %v; expected an error that names it", b.Name(), err)
 		}
 	}
@@ -110,7 +110,7 @@ func TestNoParameterIsWithoutSchema(t *testing.T) {
 func TestKeysOfNamespaceSamenessMustBeAList(t *testing.T) {
 	policy := named(t, "namespace-sameness").Object
 	policy.Spec.Parameters = &apiextensionsv1.JSON{Raw: []byte(`{"keys": "comity.dev/identity"}`)}
-	if _, err := loaded(t).With(engine.FromObject(policy, time.Now())); err == nil || !strings.Contains(err.Error(), "keys") {
+	if _, err := loaded(t).Change(engine.FromObject(policy, time.Now())); err == nil || !strings.Contains(err.Error(), "keys") {
 		t.Errorf("got %v; expected an error that names keys: a string would compare nothing", err)
 	}
 }

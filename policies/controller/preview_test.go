@@ -50,8 +50,7 @@ func (e inProcess) Change(_ context.Context, policy engine.Policy) (preview.Chan
 	if e.Digest() == "" {
 		return nil, engine.ErrNotLoaded
 	}
-	after, err := e.With(policy)
-	return engine.Change{Before: e.Engine, After: after, Policy: policy.Name}, err
+	return e.Engine.Change(policy)
 }
 
 func previewer(t *testing.T, source exports) *Checker {

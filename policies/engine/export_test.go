@@ -5,7 +5,7 @@ package engine
 
 // Check gives the error that Load would give for a policy that is added to the policies in use.
 func (e *Engine) Check(policy Policy) error {
-	_, err := e.With(policy)
+	_, err := e.Change(policy)
 	return err
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// stages are what a policy can decide on.
-var stages = []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport}
+// Stages are what a policy can decide on.
+var Stages = []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport}
 
 // inputSchema is the JSON Schema of input at a stage.
 func inputSchema(stage v1alpha1.Stage) (schema map[string]any) {
@@ -48,7 +48,7 @@ func addStage(stage v1alpha1.Stage, errs ast.Errors) {
 		}
 		name, _, _ := strings.Cut(rest, ".")
 		name, _, _ = strings.Cut(name, "[")
-		for _, other := range stages {
+		for _, other := range Stages {
 			if other != stage && !slices.Contains(fields, name) && slices.Contains(fieldsOf(other), name) {
 				err.Message += fmt.Sprintf("; a policy with stage %s can read input.%s; input.%s is for policies with stage %s",
 					stage, strings.Join(fields, ", input."), name, other)

@@ -46,7 +46,7 @@ func readLibrary(files map[string]string) (*regoLibrary, error) {
 		}
 		whole["comity/"+file] = module
 	}
-	for _, stage := range stages {
+	for _, stage := range Stages {
 		r.modules[stage], r.schemas[stage] = maps.Clone(whole), ast.NewSchemaSet()
 		maps.DeleteFunc(r.modules[stage], func(file string, _ *ast.Module) bool { return isOfAnother(stage, file) })
 		r.schemas[stage].Put(ast.SchemaRootRef, inputSchema(stage))
@@ -60,7 +60,7 @@ func readLibrary(files map[string]string) (*regoLibrary, error) {
 // isOfAnother reports whether policies with the stage may not use a file of the library: it has the
 // name of another stage, such as export.rego.
 func isOfAnother(stage v1alpha1.Stage, file string) bool {
-	return slices.ContainsFunc(stages, func(other v1alpha1.Stage) bool {
+	return slices.ContainsFunc(Stages, func(other v1alpha1.Stage) bool {
 		return other != stage && path.Base(file) == strings.ToLower(string(other))+".rego"
 	})
 }

@@ -70,7 +70,7 @@ const (
 func (e *Engine) prepare(snap *snapshot) (err error) {
 	defer e.opts.Watch("", compileTime*time.Duration(1+len(snap.all)))()
 	snap.queries = map[v1alpha1.Stage]rego.PreparedEvalQuery{}
-	for _, stage := range stages {
+	for _, stage := range Stages {
 		if snap.queries[stage], err = together(stage, snap.all); err != nil {
 			return err
 		}

@@ -16,13 +16,13 @@ import (
 // ErrNotLoaded is the error of an engine into which nothing was loaded yet.
 var ErrNotLoaded = errors.New("policies are not loaded yet")
 
-// With is an engine of its own with the policies in use and this one, in place of the
-// one of its name if there is one: it answers as e would once the policy is stored.
-// The error is that of the policy if it cannot be used, as in Result.
+// Change is that of the policies in use by this one, which is added, or replaces the one of its name.
+// After it is an engine of its own, which answers as e would once the policy is stored. The error is
+// that of the policy if it cannot be used, as in Result.
 //
 // The two share what they compiled, and nothing that an evaluation leaves: the new engine
 // has its own Failures.
-func (e *Engine) With(policy Policy) (*Engine, error) {
+func (e *Engine) Change(policy Policy) (Change, error) {
 	snap, opts := e.current.Load(), e.opts
 	opts.Registerer = nil
 	other := New(opts)
@@ -34,7 +34,7 @@ func (e *Engine) With(policy Policy) (*Engine, error) {
 		at, list = len(list), append(list, policy) // the youngest
 	}
 	list[at] = policy
-	return other, other.Load(list)[at].Err
+	return Change{e, other, policy.Name}, other.Load(list)[at].Err
 }
 
 // Change is a change of the policies in use: two engines, which are not loaded meanwhile.

@@ -46,7 +46,8 @@ func TestWithAnswersAsTheEngineDoesOnceThePolicyIsLoaded(t *testing.T) {
 		at := slices.IndexFunc(list, func(p engine.Policy) bool { return p.Name == name })
 		changed := slices.Clone(list)
 		policy := anyPolicy(t, name)
-		other, err := e.With(policy)
+		change, err := e.Change(policy)
+		other := change.After
 		if at < 0 {
 			at = len(changed)
 			changed = append(changed, policy)
@@ -71,7 +72,7 @@ func TestWithAnswersAsTheEngineDoesOnceThePolicyIsLoaded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compared, err := engine.Change{Before: e, After: other, Policy: changed[at].Name}.Compare(context.Background(), on)
+			compared, err := change.Compare(context.Background(), on)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,7 +104,8 @@ deny contains {"msg": "no"} if to_number(input.object.metadata.name) > 1
 `}}
 	slow := denying("p", "no", endless)
 	e := loaded(t, engine.Options{Timeout: time.Second}, failing, inPackage("p", "p", 1))
-	other, err := e.With(inPackage("p", "p", 2)) // it shares what q was compiled to
+	change, err := e.Change(inPackage("p", "p", 2)) // it shares what q was compiled to
+	other := change.After
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,9 +122,10 @@ deny contains {"msg": "no"} if to_number(input.object.metadata.name) > 1
 	}
 
 	e = loaded(t, engine.Options{Timeout: time.Second}, inPackage("q", "q", 1))
-	if other, err = e.With(slow); err != nil {
+	if change, err = e.Change(slow); err != nil {
 		t.Fatal(err)
 	}
+	other = change.After
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

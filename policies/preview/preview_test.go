@@ -53,11 +53,11 @@ func denying(t *testing.T, body string) engine.Change {
 	t.Helper()
 	e := engine.New(engine.Options{Timeout: time.Minute})
 	e.Load(nil)
-	after, err := e.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + body + "\n"}})
+	change, err := e.Change(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + body + "\n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return engine.Change{Before: e, After: after, Policy: "p"}
+	return change
 }
 
 func TestAPreviewIsSortedAndLeavesOutWhatIsBeingDeleted(t *testing.T) {
@@ -143,8 +143,7 @@ func TestAPreviewOfAnImportPolicy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			change := denying(t, "false")
-			var err error
-			change.After, err = change.Before.With(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{
+			change, err := change.Before.Change(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{
 				Stage: v1alpha1.StageImport, Existing: tc.existing,
 				Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + tc.body + "\n",
 			}})

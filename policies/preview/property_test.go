@@ -186,8 +186,8 @@ func TestWhatIsPredictedHappens(t *testing.T) {
 		changed := anyPolicy(t, rapid.SampledFrom([]string{"p", "r"}).Draw(t, "changed"))
 		before := engine.New(engine.Options{Timeout: time.Minute})
 		before.Load(list)
-		after, _ := before.With(changed) // one that does not compile has effects too
-		report, err := preview.Run(t.Context(), engine.Change{Before: before, After: after, Policy: changed.Name}, w)
+		change, _ := before.Change(changed) // one that does not compile has effects too
+		report, err := preview.Run(t.Context(), change, w)
 		if err != nil {
 			t.Fatal(err)
 		}

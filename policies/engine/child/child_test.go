@@ -476,3 +476,19 @@ func BenchmarkEvaluate(b *testing.B) {
 		})
 	}
 }
+
+// Requests to store policies come while the preview of another one is made.
+func TestAPolicyThatCannotBeUsedChangesNoOtherPreview(t *testing.T) {
+	c := loaded(t)
+	change, err := c.Change(within(t, patience), denying("p", "true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Change(within(t, patience), denying("q", "x")); err == nil {
+		t.Fatal("a policy is accepted that does not compile")
+	}
+	found, err := change.Compare(within(t, patience), export(t, request("shop")))
+	if err != nil || len(found.After.Violations) != 1 || found.After.Violations[0].Policy != "p" {
+		t.Errorf("got %+v, %v", found, err)
+	}
+}

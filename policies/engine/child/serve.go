@@ -180,18 +180,17 @@ type Stages map[v1alpha1.Stage][2]bool
 func (s *server) Change(q Question, into *Stages) error {
 	if s.changed != string(q.Policies) || s.digest != s.engine.Digest() {
 		var policy engine.Policy
-		err := json.Unmarshal(q.Policies, &policy)
+		if err := json.Unmarshal(q.Policies, &policy); err != nil {
+			return err
+		}
+		change, err := s.engine.Change(policy)
 		if err != nil {
 			return err
 		}
-		s.change = engine.Change{Before: s.engine, Policy: policy.Name}
-		if s.change.After, err = s.engine.With(policy); err != nil {
-			return err
-		}
-		s.changed, s.digest = string(q.Policies), s.engine.Digest()
+		s.change, s.changed, s.digest = change, string(q.Policies), s.engine.Digest()
 	}
 	*into = Stages{}
-	for _, stage := range []v1alpha1.Stage{v1alpha1.StageExport, v1alpha1.StageImport} {
+	for _, stage := range engine.Stages {
 		differs, is := s.change.Stage(stage)
 		(*into)[stage] = [2]bool{differs, is}
 	}
