@@ -21,7 +21,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/findings"
 	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -50,8 +49,8 @@ type observed struct {
 	// be that this replica could not state what it enforces.
 	replicas replicas.Statements
 	problem  error
-	// findings are nil if they are not complete: the stored ones stay.
-	findings *findings.Findings
+	// reviewed is false if the findings are not complete: the stored ones stay.
+	reviewed bool
 }
 
 // observe reads what the replicas state and what audits found.
@@ -63,13 +62,12 @@ func (r *reconciler) observe(ctx context.Context, seen *observed) {
 	if r.Findings == nil {
 		return
 	}
-	switch complete, err := r.isReviewed(ctx); {
+	var err error
+	switch seen.reviewed, err = r.isReviewed(ctx); {
 	case err != nil:
 		ctrl.LoggerFrom(ctx).Error(err, "cannot list ServiceExports, so the violations of policies stay as they are")
 		r.repeatIn(countInterval)
-	case complete:
-		seen.findings = r.Findings
-	default:
+	case !seen.reviewed:
 		r.repeatIn(findingsInterval)
 	}
 }
@@ -154,8 +152,8 @@ func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result,
 	status.Conditions = append(status.Conditions, ready(policy, status.Conditions, isTemporary(result.Err))...)
 	status.Conditions = model.Stamped(status.Conditions, policy.Status.Conditions, policy.Generation, r.now())
 	status.Matched, status.Violations = policy.Status.Matched, policy.Status.Violations
-	if seen.findings != nil {
-		matched, violations := seen.findings.Of(policy.Name)
+	if seen.reviewed {
+		matched, violations := r.Findings.Of(policy.Name)
 		status.Matched, status.Violations = &matched, &violations
 	}
 	return status

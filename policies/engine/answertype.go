@@ -24,6 +24,8 @@ const (
 	keyClusters = "clusters"
 )
 
+var textKeys = []string{keyMsg, keyField, keyRemedy}
+
 // What an entry has to be, by stage: an import has one source, so that no entry about it
 // can be limited to clusters.
 const (
@@ -42,11 +44,7 @@ func (v *version) expectedEntry() string {
 
 // wrongKey describes an entry with a key that entries do not have; empty if they have it.
 func (v *version) wrongKey(key string) string {
-	keys := []string{keyMsg, keyField, keyRemedy}
-	if v.Stage != v1alpha1.StageImport {
-		keys = append(keys, keyClusters)
-	}
-	if slices.Contains(keys, key) {
+	if slices.Contains(textKeys, key) || key == keyClusters && v.Stage != v1alpha1.StageImport {
 		return ""
 	}
 	return "an object with " + strings.Trim(strconv.Quote(key), `"`)
@@ -85,7 +83,7 @@ func (v *version) wrongEntry(t types.Type) string {
 }
 
 func (v *version) wrongObject(t *types.Object) string {
-	for _, key := range []string{keyMsg, keyField, keyRemedy} {
+	for _, key := range textKeys {
 		value := t.Select(key)
 		if value == nil && key == keyMsg {
 			return "an object without msg"

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/lru"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
@@ -49,7 +50,7 @@ type loaded struct {
 func New(o engine.Options) *Client {
 	apart := o
 	apart.Apart = true
-	c := &Client{main: newWorker(o), spare: newWorker(apart), offenders: newOffenders()}
+	c := &Client{main: newWorker(o), spare: newWorker(apart), offenders: offenders{lru.New(remembered), lru.New(remembered), lru.New(remembered)}}
 	c.current.Store(&loaded{Loaded: Loaded{Imports: true}})
 	c.Front = engine.Front{Records: engine.NewRecords(o.Registerer), Writer: engine.NewWriter(), Decide: c.decide}
 	return c
@@ -57,8 +58,11 @@ func New(o engine.Options) *Client {
 
 // Close ends the processes.
 func (c *Client) Close() {
-	c.main.close()
-	c.spare.close()
+	for _, w := range []*worker{c.main, c.spare} {
+		if p := w.live.Load(); p != nil {
+			p.end()
+		}
+	}
 }
 
 // Digest names the policies in use, as the process that answers acknowledged them; empty until

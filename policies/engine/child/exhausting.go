@@ -27,10 +27,6 @@ type offenders struct {
 // input has the digests of a policy and of a Subject.
 type input struct{ policy, subject string }
 
-func newOffenders() offenders {
-	return offenders{lru.New(remembered), lru.New(remembered), lru.New(remembered)}
-}
-
 // refuse has a policy refused until its digest changes.
 func (o offenders) refuse(digest, why string) { o.quarantined.Add(digest, why) }
 

@@ -178,12 +178,6 @@ type worker struct {
 
 func newWorker(o engine.Options) *worker { return &worker{options: o, turn: make(chan struct{}, 1)} }
 
-func (w *worker) close() {
-	if p := w.live.Load(); p != nil {
-		p.end()
-	}
-}
-
 // lock waits for the turn.
 func (w *worker) lock(ctx context.Context) (unlock func(), err error) {
 	select {
