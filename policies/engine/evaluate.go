@@ -305,14 +305,14 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 		return violation, item.String()
 	}
 	violation = decision.Violation{Policy: v.Name, Reason: v.reason, Grace: v.grace}
-	for key, into := range map[string]*string{keyMsg: &violation.Message, keyField: &violation.Field, keyRemedy: &violation.Remedy} {
-		given := object.Get(ast.StringTerm(key))
+	for i, into := range []*string{&violation.Message, &violation.Field, &violation.Remedy} { // as textKeys
+		given := object.Get(ast.StringTerm(textKeys[i]))
 		if given == nil {
 			continue
 		}
 		text, ok := given.Value.(ast.String)
 		if !ok {
-			return violation, fmt.Sprintf("an object whose %s is %s", key, given)
+			return violation, fmt.Sprintf("an object whose %s is %s", textKeys[i], given)
 		}
 		*into = decision.Shown(string(text), maxText)
 	}
