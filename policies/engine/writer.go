@@ -39,7 +39,7 @@ func (w Writer) Export(in decision.Input) (*Subject, error) {
 		s.Stands = decision.ByExisting
 	}
 	var errs [parts + 1]error
-	if in.Before != nil {
+	if in.Before != nil && in.Operation == decision.Update && in.Published {
 		s.Before, errs[parts] = w.Export(*in.Before)
 	}
 	if in.Object != nil {
