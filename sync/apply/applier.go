@@ -209,11 +209,13 @@ func (a *Applier) send(ctx context.Context, action plan.Action, patch client.Pat
 	into, _ := reflect.New(reflect.TypeOf(action.Object).Elem()).Interface().(client.Object)
 	into.SetNamespace(action.Object.GetNamespace())
 	into.SetName(action.Object.GetName())
+	gvk := action.Object.GetObjectKind().GroupVersionKind()
+	into.GetObjectKind().SetGroupVersionKind(gvk)
 	opts = append(opts, client.FieldOwner(model.FieldOwner))
 	if err := a.client.Patch(ctx, into, patch, opts...); err != nil {
 		return nil, err
 	}
-	into.GetObjectKind().SetGroupVersionKind(action.Object.GetObjectKind().GroupVersionKind())
+	into.GetObjectKind().SetGroupVersionKind(gvk)
 	return into, nil
 }
 
