@@ -143,7 +143,12 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	if err != nil || action.Verb != plan.Adopt {
 		return applied, err
 	}
-	own := map[string]any{"managedFields": owned(applied.GetManagedFields()), "resourceVersion": applied.GetResourceVersion()}
+	// It keeps Comity as a field owner by what it applies, and the owners of subresources, which are not adopted.
+	// A strip that set a field would keep a later apply from removing it.
+	owners := model.Without(applied.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Subresource == "" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
+	})
+	own := map[string]any{"managedFields": owners, "resourceVersion": applied.GetResourceVersion()}
 	if applied, err = a.merge(ctx, action, action.Release, own); err != nil {
 		return nil, fmt.Errorf("remove its former owner: %w", err)
 	}
@@ -163,15 +168,6 @@ func (a *Applier) replace(ctx context.Context, desired, read *discoveryv1.Endpoi
 	}
 	out.TypeMeta = desired.TypeMeta
 	return out, nil
-}
-
-// owned are the field owners that an adopted object keeps: Comity by what it applies,
-// and the owners of subresources, which are not adopted. A strip that set a field would
-// keep a later apply from removing it.
-func owned(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
-	return model.Without(entries, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Subresource == "" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
-	})
 }
 
 // merge sends a JSON merge patch, with the action's UID and version as preconditions, and

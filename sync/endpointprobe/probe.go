@@ -125,14 +125,10 @@ func (p *Prober) Changed() *notify.Notifier { return &p.changed }
 // Start probes until ctx ends, and returns once no connection is being opened.
 func (p *Prober) Start(ctx context.Context) error {
 	begun := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(p.opts.Interval - time.Since(begun)%p.opts.Interval): // none follows a long round at once
-			p.Round(ctx)
-		}
+	for notify.Await(ctx, time.After(p.opts.Interval-time.Since(begun)%p.opts.Interval)) { // none follows a long round at once
+		p.Round(ctx)
 	}
+	return nil
 }
 
 // Round probes all that is watched once.
