@@ -9,14 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
 func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
-	conflict := condition.Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "m"}})
+	conflict := condition.Conflict("PortConflict", "m")
 	cases := []struct {
 		name, kind string
 		condition  metav1.Condition
@@ -27,7 +26,7 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"an export on its way", "ServiceExport", condition.Ready(model.ReasonPending, "m"), corev1.EventTypeNormal},
 		{"a failed export", "ServiceExport", condition.Ready(condition.ReasonFailed, "m"), corev1.EventTypeWarning},
 		{"a conflict", "ServiceExport", conflict, corev1.EventTypeWarning},
-		{"the end of a conflict", "ServiceExport", condition.NoConflicts("m"), corev1.EventTypeNormal},
+		{"the end of a conflict", "ServiceExport", condition.Conflict("NoConflicts", "m"), corev1.EventTypeNormal},
 		{"a refusal", "ServiceExport", condition.Admitted(model.ReasonPolicyDenied, "m"), corev1.EventTypeWarning},
 		{"a cluster that loses an export", "ServiceExport", condition.Admitted(condition.ReasonClustersExcluded, "m"), corev1.EventTypeWarning},
 		{"warnings", "ServiceExport", condition.Admitted(condition.ReasonAdmittedWithWarnings, "m"), corev1.EventTypeWarning},
@@ -38,10 +37,10 @@ func TestWhatSomebodyShouldLookAtIsAWarning(t *testing.T) {
 		{"an export that a cluster does not import", "ServiceExport", condition.Available("NamespaceMissing", "m"), corev1.EventTypeWarning},
 		{"an import of which a cluster is lost", "ServiceImport", condition.SourcesAvailable(condition.ReasonLost, "m"), corev1.EventTypeWarning},
 		{"an import of which all are back", "ServiceImport", condition.SourcesAvailable(condition.ReasonConnected, "m"), corev1.EventTypeNormal},
-		{"an export that is missing", "ServiceImport", condition.SourceMissing("m"), corev1.EventTypeWarning},
-		{"a takeover that waits", "ServiceImport", condition.TakeoverHeld("m"), corev1.EventTypeWarning},
-		{"an import that is frozen", "ServiceImport", condition.Frozen(model.SourceNotRead, "m"), corev1.EventTypeWarning},
-		{"one that is for a minute", "ServiceImport", condition.Frozen(model.SourceEnded, "m"), corev1.EventTypeNormal},
+		{"an export that is missing", "ServiceImport", condition.SourceMissing(model.ReasonMissing, "m"), corev1.EventTypeWarning},
+		{"a takeover that waits", "ServiceImport", condition.TakeoverHeld(model.ReasonTakeoverHeld, "m"), corev1.EventTypeWarning},
+		{"an import that is frozen", "ServiceImport", condition.Frozen(string(model.SourceNotRead), "m"), corev1.EventTypeWarning},
+		{"one that is for a minute", "ServiceImport", condition.Frozen(string(model.SourceEnded), "m"), corev1.EventTypeNormal},
 		{"a working import", "ServiceImport", condition.ImportReady(condition.ReasonImportReady, "m"), corev1.EventTypeNormal},
 		{"an import that cannot be", "ServiceImport", condition.ImportReady(model.ReasonNameTaken, "m"), corev1.EventTypeWarning},
 	}

@@ -62,7 +62,7 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 		return result, nil
 	}
 	saved, err := r.save(ctx, export, &mcsv1beta1.ServiceExportStatus{Conditions: wanted},
-		compute.ExportUrgent(old, wanted), compute.Transitions(r.kind, old, wanted))
+		compute.Urgent(old, wanted), compute.Transitions(r.kind, old, wanted))
 	return cmp.Or(saved, result), err
 }
 

@@ -147,8 +147,8 @@ func TestAvailable(t *testing.T) {
 func TestAvailableStaysWhileClustersAreUnsynced(t *testing.T) {
 	was := func(c metav1.Condition) metav1.Condition { return at(c, 2, before) }
 	all := was(condition.Available(model.ReasonImported, "imported by all 2 clusters in scope: b, c"))
-	lacking := was(reported(list(imported("b")[0], failing("c", model.ReasonNamespaceMissing, missing404, ten)), ""))
-	lost := was(reported(list(imported("b")[0], failing("c", model.ReasonUnreachable, "no answer", ten)), ""))
+	lacking := was(condition.Available(reported(list(imported("b")[0], failing("c", model.ReasonNamespaceMissing, missing404, ten)), "")))
+	lost := was(condition.Available(reported(list(imported("b")[0], failing("c", model.ReasonUnreachable, "no answer", ten)), "")))
 	unpublished := was(condition.Available(condition.ReasonNotPublished, "m"))
 	pending := &model.Observation{Publication: model.PublicationPending}
 	silent := list(imported("b")[0], failing("c", model.ReasonPending, "", ten))

@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,61 +77,62 @@ type ExportInput struct {
 // conflicts with none, and Conflict=False says so. A condition about which nothing
 // is known yet is left out, or stays as it is stored.
 func Export(in ExportInput, now metav1.Time) []metav1.Condition {
-	old := in.Export.Status.Conditions
-	key := types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}
-	valid := validity(key, in.Service)
+	old, seen := in.Export.Status.Conditions, in.Observation
+	valid := condition.Valid(validity(in))
 	conditions := []metav1.Condition{valid}
-	if in.Observation == nil {
+	if seen == nil {
 		conditions = append(conditions, present(old, condition.TypeReady, condition.TypeConflict)...)
 	} else {
-		conditions = append(conditions, hold(old, readiness(key, in.Export.UID, valid, in.Observation), in.readinessIsSettled))
-		conditions = append(conditions, hold(old, conflict(in.Observation), in.conflictIsSettled))
+		conditions = append(conditions,
+			hold(old, condition.Ready(readiness(in, valid)), in.readinessIsSettled),
+			hold(old, condition.Conflict(conflict(seen)), in.conflictIsSettled))
 	}
-	conditions = append(conditions, hold(old, admission(in), in.admissionIsSettled))
+	conditions = append(conditions, hold(old, condition.Admitted(admission(in)), in.admissionIsSettled))
 	conditions = append(conditions, availability(in)...)
 	return model.Stamped(conditions, old, in.Export.Generation, now)
 }
 
-func validity(key types.NamespacedName, service *corev1.Service) metav1.Condition {
-	if refused := model.CheckExportable(key, service); refused != nil {
-		return condition.Valid(string(refused.Reason), refused.Message)
-	}
-	return condition.Valid(condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", key))
+func (in ExportInput) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: in.Export.Namespace, Name: in.Export.Name}
 }
 
-func readiness(key types.NamespacedName, uid types.UID, valid metav1.Condition, seen *model.Observation) metav1.Condition {
-	switch seen.Publication {
+func validity(in ExportInput) (reason, message string) {
+	if refused := model.CheckExportable(in.key(), in.Service); refused != nil {
+		return string(refused.Reason), refused.Message
+	}
+	return condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", in.key())
+}
+
+func readiness(in ExportInput, valid metav1.Condition) (reason, message string) {
+	switch seen := in.Observation; seen.Publication {
 	case model.Published:
-		return condition.Ready(condition.ReasonExported, published(seen.Scope)+troubles("; in this cluster: ", append(waits(key, uid, seen), seen.Problems...)))
+		return condition.ReasonExported, published(seen.Scope) + troubles("; in this cluster: ", append(waits(in), seen.Problems...))
 	case model.PublicationWithheld:
-		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
-			"policy does not let this export be published; see condition Admitted"))
+		return condition.ReasonFailed, cmp.Or(seen.Detail, "policy does not let this export be published; see condition Admitted")
 	case model.PublicationFailed:
-		return condition.Ready(condition.ReasonFailed, cmp.Or(seen.Detail,
-			"this export could not be published; the log of Comity's leader says why"))
-	case model.PublicationNone:
-		if valid.Reason == condition.ReasonInvalidServiceType {
-			return condition.Ready(condition.ReasonFailed, fmt.Sprintf("Service %s cannot be exported; see condition Valid", key))
-		}
+		return condition.ReasonFailed, cmp.Or(seen.Detail, "this export could not be published; the log of Comity's leader says why")
 	}
-	if valid.Status != metav1.ConditionTrue {
-		return condition.Ready(model.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", key))
+	switch {
+	case in.Observation.Publication == model.PublicationNone && valid.Reason == condition.ReasonInvalidServiceType:
+		return condition.ReasonFailed, fmt.Sprintf("Service %s cannot be exported; see condition Valid", in.key())
+	case valid.Status != metav1.ConditionTrue:
+		return model.ReasonPending, fmt.Sprintf("waiting for Service %s; see condition Valid", in.key())
 	}
-	return condition.Ready(model.ReasonPending, cmp.Or(seen.Detail, "not published yet; Comity is working on it"))
+	return model.ReasonPending, cmp.Or(in.Observation.Detail, "not published yet; Comity is working on it")
 }
 
 // waits is the problem that the import of this cluster does not follow the export, because
 // another one freezes it.
-func waits(key types.NamespacedName, uid types.UID, seen *model.Observation) []model.Problem {
-	f := seen.Freeze
-	if !f.IsAwaited() || f.By.UID == uid {
+func waits(in ExportInput) []model.Problem {
+	f := in.Observation.Freeze
+	if !f.IsAwaited() || f.By.UID == in.Export.UID {
 		return nil
 	}
-	if by, _ := seen.Source(f.By.Cluster); by.Starting {
+	if by, _ := in.Observation.Source(f.By.Cluster); by.Starting {
 		return nil
 	}
-	return []model.Problem{{Reason: model.ReasonFrozen, Message: fmt.Sprintf(
-		"the export of cluster %s decides the import, and is not read or missing; condition Frozen of ServiceImport %s has the command that ends it", f.By.Cluster, key)}}
+	return []model.Problem{model.Problemf(model.ReasonFrozen, "",
+		"the export of cluster %s decides the import, and is not read or missing; condition Frozen of ServiceImport %s has the command that ends it", f.By.Cluster, in.key())}
 }
 
 func published(scope model.Scope) string {
@@ -149,17 +151,20 @@ func takesNoPart(seen *model.Observation) bool {
 	return seen.Publication == model.PublicationNone || seen.Publication == model.PublicationWithheld
 }
 
-func conflict(seen *model.Observation) metav1.Condition {
+func conflict(seen *model.Observation) (reason, message string) {
+	const none = string(mcsv1beta1.ServiceExportReasonNoConflicts)
 	switch {
 	case takesNoPart(seen):
-		return condition.NoConflicts("this export is not part of any import, because it is not published")
+		return none, "this export is not part of any import, because it is not published"
 	case len(seen.Conflicts) == 0:
-		return condition.NoConflicts("all clusters that export this Service agree")
+		return none, "all clusters that export this Service agree"
 	}
-	return condition.Conflict(seen.Conflicts)
+	reasons := model.Map(seen.Conflicts, func(c model.Conflict) string { return string(c.Reason) })
+	messages := model.Map(seen.Conflicts, func(c model.Conflict) string { return c.Message })
+	return strings.Join(reasons, ","), strings.Join(messages, " ")
 }
 
-func admission(in ExportInput) metav1.Condition {
+func admission(in ExportInput) (reason, message string) {
 	verdict, excluded := in.Verdict, decision.Clusters(in.Verdict.Excluded)
 	denied, narrowed := "policy forbids this export: ", "this export is not published to "+excluded+", because policy forbids that: "
 	if in.Observation != nil && !in.Observation.WithdrawnAt.IsZero() {
@@ -169,16 +174,16 @@ func admission(in ExportInput) metav1.Condition {
 	}
 	switch {
 	case verdict.Outcome == decision.Denied:
-		return condition.Admitted(model.ReasonPolicyDenied, complaints(denied, verdict.Violations))
+		return model.ReasonPolicyDenied, complaints(denied, verdict.Violations)
 	case verdict.Outcome != decision.Allowed:
-		return condition.Admitted(model.ReasonNotEvaluated,
-			"the policies could not be evaluated, so nothing new is published: "+cmp.Or(verdict.Problem, "no policy engine answered"))
+		return model.ReasonNotEvaluated,
+			"the policies could not be evaluated, so nothing new is published: " + cmp.Or(verdict.Problem, "no policy engine answered")
 	case len(verdict.Excluded) > 0:
-		return condition.Admitted(condition.ReasonClustersExcluded, complaints(narrowed, slices.Concat(verdict.Violations, verdict.Warnings)))
+		return condition.ReasonClustersExcluded, complaints(narrowed, slices.Concat(verdict.Violations, verdict.Warnings))
 	case len(verdict.Warnings) > 0:
-		return condition.Admitted(condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings))
+		return condition.ReasonAdmittedWithWarnings, complaints("", verdict.Warnings)
 	}
-	return condition.Admitted(condition.ReasonAdmitted, "every policy lets this export be published")
+	return condition.ReasonAdmitted, "every policy lets this export be published"
 }
 
 // complaints lists violations as far as they fit, and counts the rest.
@@ -212,46 +217,43 @@ func availability(in ExportInput) []metav1.Condition {
 	if in.Observation == nil {
 		return present(old, condition.TypeAvailable)
 	}
-	destinations := in.Destinations
-	var wanted metav1.Condition
-	switch {
+	var reason, message string
+	switch destinations, publication := in.Destinations, in.Observation.Publication; {
 	case takesNoPart(in.Observation),
 		// An earlier version may still be published and imported.
-		in.Observation.Publication == model.PublicationFailed && !slices.ContainsFunc(destinations, func(d model.Report) bool { return d.Imported }):
-		wanted = condition.Available(condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready")
-	case in.Observation.Publication == model.PublicationPending:
-		wanted = condition.Available(model.ReasonPending, "not published yet; see condition Ready")
+		publication == model.PublicationFailed && !slices.ContainsFunc(destinations, func(d model.Report) bool { return d.Imported }):
+		reason, message = condition.ReasonNotPublished, "no cluster can import what is not published; see condition Ready"
+	case publication == model.PublicationPending:
+		reason, message = model.ReasonPending, "not published yet; see condition Ready"
 	case !in.DestinationsKnown:
 		return present(old, condition.TypeAvailable)
 	case len(destinations) == 0:
-		wanted = condition.Available(condition.ReasonNoDestinations, fmt.Sprintf(
-			"no other cluster is in the scope of this export; join one, or widen %s on it or on its Namespace", model.AnnotationExportTo))
+		reason, message = condition.ReasonNoDestinations, fmt.Sprintf(
+			"no other cluster is in the scope of this export; join one, or widen %s on it or on its Namespace", model.AnnotationExportTo)
 	default:
-		wanted = reported(destinations, deciders(in.Observation, destinations))
+		reason, message = reported(destinations, deciders(in.Observation, destinations))
 	}
-	return []metav1.Condition{hold(old, wanted, in.availabilityIsSettled)}
+	return []metav1.Condition{hold(old, condition.Available(reason, message), in.availabilityIsSettled)}
 }
 
 // reported puts the reports of all destinations together.
-func reported(destinations []model.Report, deciders string) metav1.Condition {
-	importing := model.Without(destinations, func(d model.Report) bool { return !d.Imported })
-	imported := model.Map(importing, func(d model.Report) model.ClusterID { return d.Cluster })
+func reported(destinations []model.Report, deciders string) (reason, message string) {
+	imported := model.Map(model.Without(destinations, func(d model.Report) bool { return !d.Imported }), reporter)
 	slices.Sort(imported)
 	groups := grouped(destinations)
-	reason := model.ReasonImported
-	switch {
-	case len(groups) > 0 && !groups[0].imported:
-		reason = groups[0].reason
-	case deciders != "":
-		reason = condition.ReasonDecidersDiffer
-	}
 	parts := model.Map(groups, group.part)
+	reason = model.ReasonImported
 	if deciders != "" {
-		parts = append(parts, part{deciders, 0})
+		reason, parts = condition.ReasonDecidersDiffer, append(parts, part{deciders, 0})
 	}
-	return condition.Available(reason, fit(counted(imported, len(destinations),
-		"imported by %d of %d clusters", "imported by the one cluster in scope", "imported by all %d clusters in scope"), parts))
+	if len(groups) > 0 && !groups[0].imported {
+		reason = groups[0].reason
+	}
+	return reason, fit(counted(imported, len(destinations),
+		"imported by %d of %d clusters", "imported by the one cluster in scope", "imported by all %d clusters in scope"), parts)
 }
+
+func reporter(d model.Report) model.ClusterID { return d.Cluster }
 
 // deciders says which export decides the import where, if that is not the same one
 // everywhere, as far as this cluster may know: the lists of the clusters formed, or were
@@ -323,7 +325,7 @@ func (g group) rank() int {
 
 // part is "NamespaceMissing in c since 2026-11-21T10:02:11Z: namespace ...".
 func (g group) part() part {
-	clusters := model.Map(g.members, func(d model.Report) model.ClusterID { return d.Cluster })
+	clusters := model.Map(g.members, reporter)
 	list := decision.Some(clusters, maxNamed)
 	if g.reason == model.ReasonPending && !g.imported {
 		return part{"not reported yet by " + list, len(clusters)}

@@ -270,8 +270,8 @@ func TestTheTransitionTimeMovesOnlyWithTheStatus(t *testing.T) {
 }
 
 func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
-	conflicting := at(condition.Conflict([]model.Conflict{{Reason: "PortConflict", Message: "a, b and c differ"}}), 2, before)
-	agreed := at(condition.NoConflicts("fine"), 2, before)
+	conflicting := at(condition.Conflict("PortConflict", "a, b and c differ"), 2, before)
+	agreed := at(condition.Conflict("NoConflicts", "fine"), 2, before)
 	warned := at(condition.Admitted(condition.ReasonAdmittedWithWarnings, "c has no namespace"), 2, before)
 	passed := at(condition.Admitted(condition.ReasonAdmitted, "yes"), 2, before)
 	ready := at(condition.Ready(condition.ReasonExported, "out"), 1, before)
@@ -396,7 +396,7 @@ func TestTransitionsAreWhatAnEventTellsOf(t *testing.T) {
 	wanted := []metav1.Condition{
 		condition.Valid(condition.ReasonValid, "m"),         // back to normal
 		condition.Ready(model.ReasonPending, "other words"), // only the words
-		condition.NoConflicts("m"),                          // new, nothing to tell
+		condition.Conflict("NoConflicts", "m"),              // new, nothing to tell
 		condition.Admitted(model.ReasonPolicyDenied, "m"),   // new, notable
 	}
 	got := Transitions(mcsv1beta1.ServiceExportKindName, old, wanted)

@@ -145,6 +145,9 @@ func equalButForTimes(old, wanted metav1.Condition) bool {
 		localTimes.ReplaceAllString(old.Message, "") == localTimes.ReplaceAllString(wanted.Message, "")
 }
 
+// moved reports whether a condition has another status or reason than before.
+func moved(was, c metav1.Condition) bool { return was.Status != c.Status || was.Reason != c.Reason }
+
 // Transitions are the conditions wanted that need an event, in their order: those
 // whose status or reason changed, and new ones that are not quiet.
 func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition {
@@ -153,7 +156,7 @@ func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition
 		if was == nil {
 			return condition.Quiet(kind, c)
 		}
-		return was.Status == c.Status && was.Reason == c.Reason
+		return !moved(*was, c)
 	})
 }
 
@@ -162,17 +165,14 @@ func Transitions(kind string, old, wanted []metav1.Condition) []metav1.Condition
 func SameConditions(old, wanted []metav1.Condition) bool {
 	return !slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
 		was := meta.FindStatusCondition(old, c.Type)
-		return was == nil || was.Status != c.Status || was.Reason != c.Reason ||
-			was.Message != c.Message || was.ObservedGeneration != c.ObservedGeneration
+		return was == nil || moved(*was, c) || was.Message != c.Message || was.ObservedGeneration != c.ObservedGeneration
 	})
 }
 
 // SameImport reports whether the status is as it should be, conditions of
 // others aside.
 func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
-	return old.EndpointSliceObjects == wanted.EndpointSliceObjects &&
-		slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) &&
-		SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
+	return sameSources(old, wanted) && SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
 		return meta.FindStatusCondition(old.Conditions, typ) != nil && meta.FindStatusCondition(wanted.Conditions, typ) == nil
 	})
 }
@@ -190,25 +190,25 @@ func sorted(entries []mcsv1beta1.ClusterStatus) []string {
 	return ids
 }
 
-// ExportUrgent reports whether a change has to be written soon. What other clusters do, and
+// sameSources reports whether the import has the same clusters, and EndpointSlices as before.
+func sameSources(old, wanted mcsv1beta1.ServiceImportStatus) bool {
+	return old.EndpointSliceObjects == wanted.EndpointSliceObjects && slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters))
+}
+
+// Urgent reports whether a change has to be written soon. What other clusters do, and
 // may do again soon, can wait: a reader loses nothing if it is written a little later. That
 // are changes of Conflict and Available. What concerns the object itself is urgent, and so
 // is a condition that is new; other words for the same reason are not.
-func ExportUrgent(old, wanted []metav1.Condition) bool {
-	return urgent(old, wanted, condition.TypeValid, condition.TypeReady, condition.TypeAdmitted)
-}
-
-// ImportUrgent is ExportUrgent for an import: whether it can be used, its clusters, and
-// whether there are EndpointSlices, are urgent.
-func ImportUrgent(old, wanted mcsv1beta1.ServiceImportStatus) bool {
-	return old.EndpointSliceObjects != wanted.EndpointSliceObjects || !slices.Equal(sorted(old.Clusters), sorted(wanted.Clusters)) ||
-		urgent(old.Conditions, wanted.Conditions, condition.TypeImportReady)
-}
-
-// urgent reports whether a condition is new, or one of some types has another status or reason.
-func urgent(old, wanted []metav1.Condition, types ...string) bool {
+func Urgent(old, wanted []metav1.Condition) bool {
 	return slices.ContainsFunc(wanted, func(c metav1.Condition) bool {
 		was := meta.FindStatusCondition(old, c.Type)
-		return was == nil || slices.Contains(types, c.Type) && (was.Status != c.Status || was.Reason != c.Reason)
+		isOfObject := slices.Contains([]string{condition.TypeValid, condition.TypeReady, condition.TypeAdmitted}, c.Type)
+		return was == nil || isOfObject && moved(*was, c)
 	})
+}
+
+// ImportUrgent is Urgent for an import: its clusters, and whether there are EndpointSlices, are
+// urgent, too.
+func ImportUrgent(old, wanted mcsv1beta1.ServiceImportStatus) bool {
+	return !sameSources(old, wanted) || Urgent(old.Conditions, wanted.Conditions)
 }

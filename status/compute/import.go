@@ -37,6 +37,10 @@ type ImportInput struct {
 	Observation *model.Observation
 }
 
+func (in ImportInput) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
+}
+
 // occasional are the conditions that a ServiceImport does not always have.
 var occasional = []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld}
 
@@ -51,13 +55,13 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	case in.Foreign && len(status.Clusters) == 0:
 		return status
 	case in.Foreign:
-		status.Conditions = []metav1.Condition{foreignReadiness(in.Import, status.Clusters)}
+		status.Conditions = []metav1.Condition{condition.ImportReady(foreignReadiness(in.Import, status.Clusters))}
 	default:
 		status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
 		if in.Slices {
 			status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 		}
-		status.Conditions = []metav1.Condition{hold(old, importReadiness(in, status.Clusters), func(was, wanted metav1.Condition) bool {
+		status.Conditions = []metav1.Condition{hold(old, condition.ImportReady(importReadiness(in, status.Clusters)), func(was, wanted metav1.Condition) bool {
 			return in.readinessIsSettled(status.Clusters, was, wanted)
 		})}
 	}
@@ -73,43 +77,45 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 // sources are the clusters whose exports make up the import: those that
 // contribute, and those that did before a restart and are unsynced since.
 func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
-	ids := sets.New[string]()
-	seen := in.Observation
+	ids, seen := sets.New[model.ClusterID](), in.Observation
 	for _, entry := range in.Import.Status.Clusters {
-		if seen == nil || slices.Contains(seen.Unsynced, model.ClusterID(entry.Cluster)) {
-			ids.Insert(entry.Cluster)
+		if id := model.ClusterID(entry.Cluster); seen == nil || slices.Contains(seen.Unsynced, id) {
+			ids.Insert(id)
 		}
 	}
 	if seen != nil {
-		ids.Insert(model.Map(served(seen), func(s model.Source) string { return string(s.Cluster) })...)
+		ids.Insert(model.Map(served(seen), func(s model.Source) model.ClusterID { return s.Cluster })...)
 	}
 	if seen != nil && seen.Import != nil {
-		ids.Insert(model.Map(seen.Import.Constituents, func(c model.Constituent) string { return string(c.Cluster) })...)
+		ids.Insert(model.Map(seen.Import.Constituents, func(c model.Constituent) model.ClusterID { return c.Cluster })...)
 	}
-	return model.Map(sets.List(ids), func(id string) mcsv1beta1.ClusterStatus { return mcsv1beta1.ClusterStatus{Cluster: id} })
+	return model.Map(sets.List(ids), func(id model.ClusterID) mcsv1beta1.ClusterStatus {
+		return mcsv1beta1.ClusterStatus{Cluster: string(id)}
+	})
 }
 
-func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
+func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) (reason, message string) {
 	var problems []model.Problem
 	if in.Observation != nil {
 		problems = ranked(in.Observation.Problems)
 	}
 	if i := stopper(in, problems); i >= 0 {
-		return condition.ImportReady(problems[i].Reason, plain(problems[i].Message)+troubles("; ", slices.Delete(slices.Clone(problems), i, i+1)))
+		first := problems[i]
+		return first.Reason, plain(first.Message) + troubles("; ", slices.Delete(problems, i, i+1))
 	}
 	if missing := missing(in); missing != "" {
-		return condition.ImportReady(model.ReasonPending, missing)
+		return model.ReasonPending, missing
 	}
 	ids := sorted(clusters)
 	if len(ids) == 0 {
-		return condition.ImportReady(model.ReasonPending, "it is not known yet which clusters export this Service"+troubles("; ", problems))
+		return model.ReasonPending, "it is not known yet which clusters export this Service" + troubles("; ", problems)
 	}
-	name := fmt.Sprintf("%s.%s.svc.clusterset.local", in.Import.Name, in.Import.Namespace)
-	message := fmt.Sprintf("%s resolves to the endpoints of %s", name, decision.Clusters(ids))
+	resolves := "the endpoints of "
 	if in.Import.Spec.Type != mcsv1beta1.Headless {
-		message = fmt.Sprintf("%s resolves to %s and leads to %s", name, strings.Join(in.Import.Spec.IPs, ", "), decision.Clusters(ids))
+		resolves = strings.Join(in.Import.Spec.IPs, ", ") + " and leads to "
 	}
-	return condition.ImportReady(condition.ReasonImportReady, message+troubles("; ", problems))
+	return condition.ReasonImportReady, fmt.Sprintf("%s.%s.svc.clusterset.local resolves to %s%s%s",
+		in.Import.Name, in.Import.Namespace, resolves, decision.Clusters(ids), troubles("; ", problems))
 }
 
 // stopper finds, among problems in order, the first that keeps the import from
@@ -136,13 +142,12 @@ func stopper(in ImportInput, problems []model.Problem) int {
 
 // foreignReadiness follows the spec that the other implementation wrote: Comity
 // made no derived objects to check.
-func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) metav1.Condition {
+func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) (reason, message string) {
 	list := decision.Clusters(sorted(clusters))
 	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
-		return condition.ImportReady(model.ReasonPending,
-			"the implementation that made this ServiceImport has not given it an IP yet; exported by "+list)
+		return model.ReasonPending, "the implementation that made this ServiceImport has not given it an IP yet; exported by " + list
 	}
-	return condition.ImportReady(condition.ReasonImportReady, "made by another implementation than Comity; exported by "+list)
+	return condition.ReasonImportReady, "made by another implementation than Comity; exported by " + list
 }
 
 // missing names what the import still needs before it can be used; empty if nothing.
@@ -206,40 +211,38 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 		}
 		return nil
 	}
-	wanted := worstSource(sources)
+	reason, message := worstSource(sources)
 	if tiers := in.Observation.Tiers; tiers != nil {
-		if wanted.Reason == condition.ReasonConnected && tiers.Serving > 0 {
-			wanted.Reason = condition.ReasonLaterTier
+		if reason == condition.ReasonConnected && tiers.Serving > 0 {
+			reason = condition.ReasonLaterTier
 		}
-		wanted = condition.SourcesAvailable(wanted.Reason, model.Bound(plain(tiers.String()), maxTiers)+"; "+wanted.Message)
+		message = model.Bound(plain(tiers.String()), maxTiers) + "; " + message
 	}
-	return []metav1.Condition{hold(old, wanted, in.sourcesAreSettled)}
+	return []metav1.Condition{hold(old, condition.SourcesAvailable(reason, message), in.sourcesAreSettled)}
 }
 
 // worstSource gives the worst state as reason, and names every cluster that is not
 // Connected.
-func worstSource(sources []model.Source) metav1.Condition {
+func worstSource(sources []model.Source) (reason, message string) {
 	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	byState := map[string][]model.Source{}
 	var connected []model.ClusterID
 	for _, s := range sorted {
-		reason := sourceReason(s)
-		byState[reason] = append(byState[reason], s)
+		state := sourceReason(s)
+		byState[state] = append(byState[state], s)
 		if s.Liveness.State == model.Connected && !s.Down {
 			connected = append(connected, s.Cluster)
 		}
 	}
 	var parts []part
-	for i, state := range slices.Backward(sourceStates) {
-		if in := byState[state.reason]; len(in) > 0 && i > 0 {
+	for _, state := range slices.Backward(sourceStates[1:]) {
+		if in := byState[state.reason]; len(in) > 0 {
 			parts = append(parts, state.part(in))
+			reason = cmp.Or(reason, state.reason)
 		}
 	}
-	worst := slices.MaxFunc(sorted, func(a, b model.Source) int {
-		return cmp.Compare(sourceRank(sourceReason(a)), sourceRank(sourceReason(b)))
-	})
-	return condition.SourcesAvailable(sourceReason(worst), fit(counted(connected, len(sources),
-		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts))
+	return cmp.Or(reason, condition.ReasonConnected), fit(counted(connected, len(sources),
+		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts)
 }
 
 // part is "b (since ..., last confirmed ...) is Lost: why; its endpoints stay in use".
@@ -285,7 +288,7 @@ func missingSources(in ImportInput) []metav1.Condition {
 	if len(parts) == 0 {
 		return nil
 	}
-	return []metav1.Condition{condition.SourceMissing(fit("", parts))}
+	return []metav1.Condition{condition.SourceMissing(model.ReasonMissing, fit("", parts))}
 }
 
 // frozen is Frozen: why no property of the import changes, and which command ends that. A
@@ -300,8 +303,7 @@ func frozen(in ImportInput) []metav1.Condition {
 	if by.Starting {
 		return present(in.Import.Status.Conditions, condition.TypeFrozen)
 	}
-	key := types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
-	return []metav1.Condition{condition.Frozen(f.State, freezeText(f, by.Liveness, key))}
+	return []metav1.Condition{condition.Frozen(string(f.State), freezeText(f, by.Liveness, in.key()))}
 }
 
 // freezeText says why, and what ends it. An export that is not read though nothing keeps its
@@ -341,7 +343,7 @@ func takeover(in ImportInput) []metav1.Condition {
 	case len(in.Observation.Takeovers) == 0:
 		return nil
 	}
-	return []metav1.Condition{condition.TakeoverHeld(heldTakeovers(in.Observation.Takeovers, types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}))}
+	return []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, heldTakeovers(in.Observation.Takeovers, in.key()))}
 }
 
 // Of the takeovers after the first, as many are named, in so many bytes.

@@ -76,7 +76,7 @@ func TestSourcesAvailable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for range 10 {
 				rand.Shuffle(len(c.sources), func(i, j int) { c.sources[i], c.sources[j] = c.sources[j], c.sources[i] })
-				if diff := cmp.Diff("Available="+c.want, short([]metav1.Condition{worstSource(c.sources)})[0]); diff != "" {
+				if diff := cmp.Diff("Available="+c.want, short([]metav1.Condition{condition.SourcesAvailable(worstSource(c.sources))})[0]); diff != "" {
 					t.Fatal(diff)
 				}
 			}
@@ -115,10 +115,10 @@ func TestSourcesAreBoundWithAHundredClusters(t *testing.T) {
 		s.Down, s.Liveness.Message = i%3 == 0, strings.Repeat("é", 400)
 		gone = append(gone, s)
 	}
-	if got, want := worstSource(all).Message, "all 100 clusters that export it are connected"; got != want {
+	if got, want := condition.SourcesAvailable(worstSource(all)).Message, "all 100 clusters that export it are connected"; got != want {
 		t.Errorf("got %q", got)
 	}
-	got := worstSource(gone).Message
+	got := condition.SourcesAvailable(worstSource(gone)).Message
 	if len(got) > condition.MaxMessage || !strings.Contains(got, "0 of 100") || !strings.HasSuffix(got, " more") {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
@@ -132,7 +132,9 @@ func state(seen *model.Observation, old ...metav1.Condition) ImportInput {
 }
 
 func TestSourcesStayWhatTheyWereWhileUnsynced(t *testing.T) {
-	stored := func(sources ...model.Source) metav1.Condition { return at(worstSource(sources), 3, before) }
+	stored := func(sources ...model.Source) metav1.Condition {
+		return at(condition.SourcesAvailable(worstSource(sources)), 3, before)
+	}
 	down := func(s model.Source) model.Source { s.Down = true; return s }
 	lost := stored(append(well("a"), down(source("b", model.Lost, ten, ten)))...)
 	fine := stored(well("a", "b")...)
@@ -304,7 +306,7 @@ func TestAForeignImportIsGivenWhatComityKnows(t *testing.T) {
 }
 
 func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
-	old := []metav1.Condition{condition.Valid(condition.ReasonValid, "m"), condition.NoConflicts("m"), condition.Available(model.ReasonImported, "m")}
+	old := []metav1.Condition{condition.Valid(condition.ReasonValid, "m"), condition.Conflict("NoConflicts", "m"), condition.Available(model.ReasonImported, "m")}
 	with := func(changed ...metav1.Condition) []metav1.Condition {
 		all := append([]metav1.Condition(nil), old...)
 		for _, c := range changed {
@@ -312,7 +314,7 @@ func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 		}
 		return all
 	}
-	conflicting := condition.Conflict([]model.Conflict{{Reason: "PortConflict", Message: "m"}})
+	conflicting := condition.Conflict("PortConflict", "m")
 	for name, c := range map[string]struct {
 		wanted []metav1.Condition
 		want   bool
@@ -323,14 +325,14 @@ func TestWhatOtherClustersCauseIsDeferrable(t *testing.T) {
 		"a Service that went":         {with(condition.Valid(condition.ReasonNoService, "m")), true},
 		"something new":               {with(condition.Admitted(condition.ReasonAdmitted, "m")), true},
 		"a conflict and a Service":    {with(conflicting, condition.Valid(condition.ReasonNoService, "m")), true},
-		"a conflict in another shape": {with(condition.NoConflicts("other words")), false},
+		"a conflict in another shape": {with(condition.Conflict("NoConflicts", "other words")), false},
 	} {
-		if got := ExportUrgent(old, c.wanted); got != c.want {
+		if got := Urgent(old, c.wanted); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
 		}
 	}
 	was := mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{
-		condition.ImportReady(condition.ReasonImportReady, "m"), condition.SourcesAvailable(condition.ReasonConnected, "m"), condition.TakeoverHeld("m"),
+		condition.ImportReady(condition.ReasonImportReady, "m"), condition.SourcesAvailable(condition.ReasonConnected, "m"), condition.TakeoverHeld(model.ReasonTakeoverHeld, "m"),
 	}}
 	for name, c := range map[string]struct {
 		change func(*mcsv1beta1.ServiceImportStatus)

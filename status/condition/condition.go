@@ -4,8 +4,8 @@
 // Package condition defines the conditions that Comity sets, and the reasons that each may
 // have.
 //
-// It takes typed reasons, so that no condition can get a reason of another one, and gives
-// metav1.Condition values without times. It is pure and decides nothing. Valid,
+// It takes a reason and a message, and gives metav1.Condition values without times, with the
+// status that the table has for that reason. It is pure and decides nothing. Valid,
 // Ready and Conflict follow KEP-1645 as sigs.k8s.io/mcs-api names it; the rest is ours.
 package condition
 
@@ -52,77 +52,48 @@ const TypeAvailable = "Available"
 // the note of an event, which carries the same, does not.
 const MaxMessage = model.MaxEventNote
 
-// Valid says whether a ServiceExport names a Service that can be exported.
-func Valid(reason, message string) metav1.Condition {
-	return build(kindExport, TypeValid, reason, message)
-}
+// What makes the conditions of a ServiceExport, of a reason and a message.
+var (
+	// Valid says whether a ServiceExport names a Service that can be exported.
+	Valid = of(kindExport, TypeValid)
+	// Ready says whether a ServiceExport is published for the clusters in its scope.
+	Ready = of(kindExport, TypeReady)
+	// Conflict says in which respects the constituent exports disagree, if they do. The reason
+	// has those of all conflicts, joined by commas without spaces.
+	Conflict = of(kindExport, TypeConflict)
+	// Admitted says whether the policies allow a ServiceExport to be published.
+	Admitted = of(kindExport, TypeAdmitted)
+	// Available says whether every cluster in a ServiceExport's scope imports it. A
+	// reason that is in no table, which a cluster of another version may report,
+	// becomes ReasonNotImported.
+	Available = of(kindExport, TypeAvailable)
+)
 
-// Ready says whether a ServiceExport is published for the clusters in its scope.
-func Ready(reason, message string) metav1.Condition {
-	return build(kindExport, TypeReady, reason, message)
-}
+// What makes the conditions of a ServiceImport.
+var (
+	// ImportReady says whether a ServiceImport can be used in this cluster. Reasons
+	// beyond Ready and Pending are those of model.Problem.
+	ImportReady = of(kindImport, TypeImportReady)
+	// SourcesAvailable says whether every cluster that contributes to a
+	// ServiceImport is connected: the worst of their states.
+	SourcesAvailable = of(kindImport, TypeAvailable)
+	// SourceMissing says that objects are kept of an export that is missing.
+	SourceMissing = of(kindImport, TypeSourceMissing)
+	// Frozen says by which source of an import, in which state, its properties are frozen.
+	Frozen = of(kindImport, TypeFrozen)
+	// TakeoverHeld says that a change of an import waits for a confirmation.
+	TakeoverHeld = of(kindImport, TypeTakeoverHeld)
+)
 
-// NoConflicts says that the constituent exports agree.
-func NoConflicts(message string) metav1.Condition {
-	return build(kindExport, TypeConflict, string(mcsv1beta1.ServiceExportReasonNoConflicts), message)
-}
-
-// Conflict says in which respects the constituent exports disagree. The reason has
-// those of all conflicts, joined by commas without spaces.
-func Conflict(found []model.Conflict) metav1.Condition {
-	reasons := model.Map(found, func(c model.Conflict) string { return string(c.Reason) })
-	messages := model.Map(found, func(c model.Conflict) string { return c.Message })
-	c := build(kindExport, TypeConflict, strings.Join(reasons, ","), strings.Join(messages, " "))
-	c.Status = metav1.ConditionTrue // joined reasons are in no table
-	return c
-}
-
-// Admitted says whether the policies allow a ServiceExport to be published.
-func Admitted(reason, message string) metav1.Condition {
-	return build(kindExport, TypeAdmitted, reason, message)
-}
-
-// ImportReady says whether a ServiceImport can be used in this cluster. Reasons
-// beyond Ready and Pending are those of model.Problem.
-func ImportReady(reason, message string) metav1.Condition {
-	return build(kindImport, TypeImportReady, reason, message)
-}
-
-// Available says whether every cluster in a ServiceExport's scope imports it. A
-// reason that is in no table, which a cluster of another version may report,
-// becomes ReasonNotImported.
-func Available(reason, message string) metav1.Condition {
-	if find(kindExport, TypeAvailable, reason).status == "" {
-		reason = ReasonNotImported
+// of gives a reason the status that it has in the table; False if it is in none.
+func of(kind, typ string) func(reason, message string) metav1.Condition {
+	return func(reason, message string) metav1.Condition {
+		status := find(kind, typ, reason).status
+		if status == "" && kind == kindExport && typ == TypeAvailable {
+			reason = ReasonNotImported
+		}
+		return metav1.Condition{Type: typ, Status: cmp.Or(status, no), Reason: reason, Message: model.Bound(message, MaxMessage)}
 	}
-	return build(kindExport, TypeAvailable, reason, message)
-}
-
-// SourcesAvailable says whether every cluster that contributes to a
-// ServiceImport is connected: the worst of their states.
-func SourcesAvailable(reason, message string) metav1.Condition {
-	return build(kindImport, TypeAvailable, reason, message)
-}
-
-// SourceMissing says that objects are kept of an export that is missing.
-func SourceMissing(message string) metav1.Condition {
-	return build(kindImport, TypeSourceMissing, model.ReasonMissing, message)
-}
-
-// Frozen says by which source of an import, in which state, its properties are frozen.
-func Frozen(state model.SourceState, message string) metav1.Condition {
-	return build(kindImport, TypeFrozen, string(state), message)
-}
-
-// TakeoverHeld says that a change of an import waits for a confirmation.
-func TakeoverHeld(message string) metav1.Condition {
-	return build(kindImport, TypeTakeoverHeld, model.ReasonTakeoverHeld, message)
-}
-
-// build gives the reason the status that it has in the table; False if it is in none.
-func build(kind, typ, reason, message string) metav1.Condition {
-	status := cmp.Or(find(kind, typ, reason).status, no)
-	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: model.Bound(message, MaxMessage)}
 }
 
 // Reasons of Valid.
@@ -233,13 +204,12 @@ var table = []row{
 	{kindImport, TypeTakeoverHeld, yes, loud, []string{model.ReasonTakeoverHeld}},
 }
 
-// find gives the row of a reason; one without a status if it is in none.
+// find gives the row of a reason, of several joined by commas that of the first; one without a
+// status if it is in none.
 func find(kind, typ, reason string) row {
-	i := slices.IndexFunc(table, func(r row) bool { return r.kind == kind && r.typ == typ && slices.Contains(r.reasons, reason) })
-	if i < 0 {
-		return row{}
-	}
-	return table[i]
+	first, _, _ := strings.Cut(reason, ",")
+	found, _ := model.Find(table, func(r row) bool { return r.kind == kind && r.typ == typ && slices.Contains(r.reasons, first) })
+	return found
 }
 
 // otherReason replaces, in metrics, a reason that is not in the table, which another

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -21,10 +20,10 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		Ready(ReasonExported, ""), Ready(model.ReasonPending, ""), Ready(ReasonFailed, ""),
 	}
 	for _, reason := range conflicts {
-		made = append(made, Conflict([]model.Conflict{{Reason: mcsv1beta1.ServiceExportConditionReason(reason)}}))
+		made = append(made, Conflict(reason, ""))
 	}
 	made = append(made,
-		NoConflicts(""),
+		Conflict("NoConflicts", ""),
 		Admitted(ReasonAdmitted, ""), Admitted(ReasonAdmittedWithWarnings, ""), Admitted(ReasonClustersExcluded, ""),
 		Admitted(model.ReasonPolicyDenied, ""), Admitted(model.ReasonNotEvaluated, ""),
 		Available(model.ReasonImported, ""), Available(ReasonDecidersDiffer, ""), Available(model.ReasonPending, ""),
@@ -46,8 +45,8 @@ func TestConstructorsGiveWhatTheTableSays(t *testing.T) {
 		ImportReady(model.ReasonSliceMissing, ""),
 		SourcesAvailable(ReasonConnected, ""), SourcesAvailable(ReasonLaterTier, ""), SourcesAvailable(ReasonDrained, ""), SourcesAvailable(model.ReasonPending, ""),
 		SourcesAvailable(ReasonLost, ""), SourcesAvailable(ReasonWithdrawn, ""),
-		SourceMissing(""), Frozen(model.SourceNotRead, ""), Frozen(model.SourceMissing, ""), Frozen(model.SourceEnded, ""),
-		Frozen(model.SourceSuspended, ""), Frozen(model.SourceRefused, ""), TakeoverHeld(""),
+		SourceMissing(model.ReasonMissing, ""), Frozen(string(model.SourceNotRead), ""), Frozen(string(model.SourceMissing), ""), Frozen(string(model.SourceEnded), ""),
+		Frozen(string(model.SourceSuspended), ""), Frozen(string(model.SourceRefused), ""), TakeoverHeld(model.ReasonTakeoverHeld, ""),
 	)
 	var want []metav1.Condition
 	for _, r := range table {
@@ -90,7 +89,7 @@ func TestQuietStatesAreNeitherNewsNorWarnings(t *testing.T) {
 		condition metav1.Condition
 		want      bool
 	}{
-		{"an export without conflicts", kindExport, NoConflicts("m"), true},
+		{"an export without conflicts", kindExport, Conflict("NoConflicts", "m"), true},
 		{"an export on its way", kindExport, Ready(model.ReasonPending, "m"), true},
 		{"an export that is out", kindExport, Ready(ReasonExported, "m"), false},
 		{"a missing Service", kindExport, Valid(ReasonNoService, "m"), false},
@@ -113,8 +112,8 @@ func TestReasonsInMetricsAreThoseOfTheTable(t *testing.T) {
 		want []string
 	}{
 		{kindExport, Valid(ReasonNoService, ""), []string{ReasonNoService}},
-		{kindExport, Conflict([]model.Conflict{{Reason: "PortConflict"}, {Reason: "TypeConflict"}}), []string{"PortConflict", "TypeConflict"}},
-		{kindImport, Frozen(model.SourceMissing, ""), []string{"Missing"}},
+		{kindExport, Conflict("PortConflict,TypeConflict", ""), []string{"PortConflict", "TypeConflict"}},
+		{kindImport, Frozen(string(model.SourceMissing), ""), []string{"Missing"}},
 		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: "HitAnIceberg"}, []string{otherReason}},
 		{kindExport, metav1.Condition{Type: TypeConflict, Status: yes, Reason: "A,B,PortConflict"}, []string{otherReason, "PortConflict"}},
 		{kindExport, metav1.Condition{Type: TypeReady, Status: no, Reason: ReasonExported}, []string{otherReason}},

@@ -29,7 +29,7 @@ func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
 	if got := Waiting(imported); len(got) > 0 {
 		t.Errorf("%v wait without condition TakeoverHeld", got)
 	}
-	imported.Status.Conditions = []metav1.Condition{condition.TakeoverHeld("some wait")}
+	imported.Status.Conditions = []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "some wait")}
 	if diff := cmp.Diff(map[model.ClusterID]types.UID{"c": "of-c", "b": "of-b"}, Waiting(imported)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -63,7 +63,7 @@ func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 				imported.Annotations = map[string]string{model.AnnotationList: model.List{Formed: time.Unix(1, 0), Entries: tc.list}.String()}
 			}
 			if !tc.thawed {
-				imported.Status.Conditions = []metav1.Condition{condition.Frozen(model.SourceNotRead, "b is not read")}
+				imported.Status.Conditions = []metav1.Condition{condition.Frozen(string(model.SourceNotRead), "b is not read")}
 			}
 			got, is := selection{}.candidate(imported, "c")
 			if is != (tc.want != "") || is && got != tc.want {
@@ -91,9 +91,9 @@ func TestConfirmingAllLeavesImportsThatAreOnlyFrozen(t *testing.T) {
 		}
 	}
 	target := &command.Target{Context: "a", Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		imported("held", time.Hour, condition.TakeoverHeld("c waits")),
-		imported("frozen", 0, condition.Frozen(model.SourceNotRead, "b is not read")),
-		imported("older", time.Hour, condition.Frozen(model.SourceNotRead, "b is not read")),
+		imported("held", time.Hour, condition.TakeoverHeld(model.ReasonTakeoverHeld, "c waits")),
+		imported("frozen", 0, condition.Frozen(string(model.SourceNotRead), "b is not read")),
+		imported("older", time.Hour, condition.Frozen(string(model.SourceNotRead), "b is not read")),
 	).Build()}
 	found, err := selected(t.Context(), target, selection{all: true}, "c")
 	if err != nil {

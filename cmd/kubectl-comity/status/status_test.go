@@ -49,7 +49,7 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	p := &part{groups: map[string]*group{}}
 	p.addImport(&mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
-		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld("c waits")}},
+		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "c waits")}},
 	})
 	if diff := cmp.Diff([]finding.Finding{{Severity: finding.Error, Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, causes([]*part{p})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
