@@ -52,15 +52,15 @@ const (
 	maxUID = 128
 )
 
-// Reasons for which a request is rejected without an AdmissionReview: values of the
-// label reason.
-const (
-	rejectedMethod = "Method"
-	rejectedClient = "Client"
-	rejectedSize   = "TooLarge"
-	rejectedBusy   = "Busy"
-	rejectedUnread = "Incomplete"
-)
+// rejectionReasons are those for which a request is rejected without an AdmissionReview, by
+// HTTP status: values of the label reason.
+var rejectionReasons = map[int]string{
+	http.StatusMethodNotAllowed:      "Method",
+	http.StatusForbidden:             "Client",
+	http.StatusRequestEntityTooLarge: "TooLarge",
+	http.StatusTooManyRequests:       "Busy",
+	http.StatusBadRequest:            "Incomplete",
+}
 
 // gate lets through as many requests at once as there is memory for. It takes a slot
 // before it reads anything of a body, because everybody who reaches the port can send
@@ -102,14 +102,14 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 		}
 		switch {
 		case r.Method != http.MethodPost:
-			g.reject(w, http.StatusMethodNotAllowed, rejectedMethod, "expected a POST of an AdmissionReview")
+			g.reject(w, http.StatusMethodNotAllowed, "expected a POST of an AdmissionReview")
 			return
 		case !g.isKnown(r.TLS):
-			g.reject(w, http.StatusForbidden, rejectedClient,
+			g.reject(w, http.StatusForbidden,
 				"the client certificate has none of the names %s (--webhook-client-names)", strings.Join(g.names, ", "))
 			return
 		case r.ContentLength > maxBody:
-			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, "the request has %d bytes; expected at most %d", r.ContentLength, maxBody)
+			g.reject(w, http.StatusRequestEntityTooLarge, "the request has %d bytes; expected at most %d", r.ContentLength, maxBody)
 			return
 		}
 		small := r.ContentLength >= 0 && r.ContentLength <= smallBody // -1: not known
@@ -144,14 +144,14 @@ func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
 		if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-			g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize, "the request has more than %d bytes; expected at most as many", maxBody)
+			g.reject(w, http.StatusRequestEntityTooLarge, "the request has more than %d bytes; expected at most as many", maxBody)
 		} else {
-			g.reject(w, http.StatusBadRequest, rejectedUnread, "read the AdmissionReview: %v; expected all of it within %v", err, g.read)
+			g.reject(w, http.StatusBadRequest, "read the AdmissionReview: %v; expected all of it within %v", err, g.read)
 		}
 		return nil, false
 	}
 	if n := elements(body.Bytes()); n > maxElements {
-		g.reject(w, http.StatusRequestEntityTooLarge, rejectedSize,
+		g.reject(w, http.StatusRequestEntityTooLarge,
 			"the AdmissionReview has %d commas, braces and brackets; expected at most %d, because each may become a list item or field. "+
 				"Remedy: remove items of lists, labels and annotations from the object that it is about", n, maxElements)
 		return nil, false
@@ -195,7 +195,7 @@ func (g *gate) take(w http.ResponseWriter, r *http.Request, slots chan struct{})
 	if slots == g.large {
 		kind = "large requests (over %d KiB or %d elements)"
 	}
-	g.reject(w, http.StatusTooManyRequests, rejectedBusy,
+	g.reject(w, http.StatusTooManyRequests,
 		"Comity's webhook answers %d "+kind+" already and this one waited for %v; try again in a few seconds. Remedy if it stays so: an administrator lets "+
 			"only the API server reach the webhook (networkPolicy.apiServerCIDRs of the chart) or has it present a client certificate (--webhook-client-ca-file)",
 		cap(slots), smallBody>>10, smallElements, g.wait)
@@ -219,8 +219,8 @@ func (g *gate) isKnown(state *tls.ConnectionState) bool {
 
 // reject answers with a Status, whose message the API server shows. The body may be
 // unread, so the connection ends.
-func (g *gate) reject(w http.ResponseWriter, code int, reason, format string, args ...any) {
-	g.rejected.WithLabelValues(reason).Inc()
+func (g *gate) reject(w http.ResponseWriter, code int, format string, args ...any) {
+	g.rejected.WithLabelValues(rejectionReasons[code]).Inc()
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(code)

@@ -65,16 +65,15 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 // Service of the export, nil if there is none (yet); it is called only if the ports need it.
 // unread is its error.
 func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
-	if changes(now, was, model.AnnotationExportToSelector) {
-		if _, err := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil); err != nil {
-			return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the selector, or remove the annotation",
-				now.Namespace, now.Name, model.AnnotationExportToSelector, err), nil
-		}
-	}
-	if changes(now, was, model.AnnotationTiers) {
-		if _, err := model.ParseTiers(now.Annotations[model.AnnotationTiers]); err != nil {
-			return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the tiers, or remove the annotation",
-				now.Namespace, now.Name, model.AnnotationTiers, err), nil
+	_, errSelector := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil)
+	_, errTiers := model.ParseTiers(now.Annotations[model.AnnotationTiers])
+	for _, read := range []struct {
+		annotation, what string
+		err              error
+	}{{model.AnnotationExportToSelector, "selector", errSelector}, {model.AnnotationTiers, "tiers", errTiers}} {
+		if read.err != nil && changes(now, was, read.annotation) {
+			return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the %s, or remove the annotation",
+				now.Namespace, now.Name, read.annotation, read.err, read.what), nil
 		}
 	}
 	if !changes(now, was, model.AnnotationExportPorts) {

@@ -122,9 +122,8 @@ func warnings(own model.Export, ordered []model.Export, found decide.ImportFindi
 		if !is {
 			continue // only others disagree
 		}
-		field, traffic := effectOf(c.Reason, found)
 		text := fmt.Sprintf("conflict of %s with cluster %s: %s %s Until they agree, %s. The export is stored all the same.",
-			field, opponent.Cluster, c.Message, precedence(ordered[0], own, opponent), traffic)
+			cmp.Or(fields[c.Reason], "the Service"), opponent.Cluster, c.Message, precedence(ordered[0], own, opponent), effectOf(c.Reason, found))
 		out = append(out, model.OneLine(text, maxWarning))
 	}
 	return out
@@ -171,46 +170,53 @@ func precedence(first, own, other model.Export) string {
 
 func moment(e model.Export) string { return e.CreatedAt.UTC().Format(time.RFC3339) }
 
-// effectOf says what an author changes to end a conflict, and what it does to the clients of
-// the import: of that in every cluster, unless a takeover is held in this one.
-func effectOf(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) (field, traffic string) {
-	resolved, everywhere, every := found.Import, "in every cluster", "every cluster"
-	if len(found.Takeovers) > 0 {
-		everywhere, every = "in this cluster", "this cluster"
-	}
-	decides := resolved.Constituents[0].Cluster
-	switch reason {
-	case mcsv1beta1.ServiceExportReasonPortConflict:
-		return "spec.ports of the Service", portTraffic(resolved)
-	case mcsv1beta1.ServiceExportReasonTypeConflict:
-		field = "spec.clusterIP of the Service"
-		if resolved.Type == mcsv1beta1.Headless {
-			return field, fmt.Sprintf("the import is headless %s: clients get the addresses of pods, and no clusterset IP", everywhere)
-		}
-		return field, fmt.Sprintf("the import has a clusterset IP %s, and the endpoints of every cluster are behind it", everywhere)
-	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
-		return "spec.sessionAffinity of the Service", fmt.Sprintf("%s routes with session affinity %s", every, resolved.SessionAffinity)
-	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
-		return "spec.sessionAffinityConfig of the Service", fmt.Sprintf("%s routes with the affinity timeout of cluster %s", every, decides)
-	case mcsv1beta1.ServiceExportReasonLabelsConflict:
-		return "spec.exportedLabels of the ServiceExport", fmt.Sprintf(notAffected, decides)
-	case mcsv1beta1.ServiceExportReasonAnnotationsConflict:
-		return "spec.exportedAnnotations of the ServiceExport", fmt.Sprintf(notAffected, decides)
-	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
-		return "spec.internalTrafficPolicy of the Service", fmt.Sprintf("%s routes with internalTrafficPolicy %s", every, *resolved.InternalTrafficPolicy)
-	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
-		return "spec.trafficDistribution of the Service", fmt.Sprintf("%s routes with the trafficDistribution of cluster %s", every, decides)
-	case model.ReasonTiersConflict:
-		return "annotation " + model.AnnotationTiers + " of the ServiceExport", fmt.Sprintf("%s uses its source clusters in the order of cluster %s", every, decides)
-	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
-		return "spec.ipFamilies of the Service", fmt.Sprintf("the import has %s, and a cluster without one of these families gets no traffic of it",
-			model.Join(resolved.IPFamilies, " and "))
-	}
-	return "the Service", fmt.Sprintf("the value of cluster %s is used", decides)
+// fields are what an author changes to end a conflict.
+var fields = map[mcsv1beta1.ServiceExportConditionReason]string{
+	mcsv1beta1.ServiceExportReasonPortConflict:                  "spec.ports of the Service",
+	mcsv1beta1.ServiceExportReasonTypeConflict:                  "spec.clusterIP of the Service",
+	mcsv1beta1.ServiceExportReasonSessionAffinityConflict:       "spec.sessionAffinity of the Service",
+	mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict: "spec.sessionAffinityConfig of the Service",
+	mcsv1beta1.ServiceExportReasonLabelsConflict:                "spec.exportedLabels of the ServiceExport",
+	mcsv1beta1.ServiceExportReasonAnnotationsConflict:           "spec.exportedAnnotations of the ServiceExport",
+	mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict: "spec.internalTrafficPolicy of the Service",
+	mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:   "spec.trafficDistribution of the Service",
+	model.ReasonTiersConflict:                                   "annotation " + model.AnnotationTiers + " of the ServiceExport",
+	mcsv1beta1.ServiceExportReasonIPFamilyConflict:              "spec.ipFamilies of the Service",
 }
 
-// notAffected is what a conflict of labels or annotations does.
-const notAffected = "traffic is not affected, and the ServiceImports have those of cluster %s"
+// effectOf says what a conflict does to the clients of the import: of that in every cluster,
+// unless a takeover is held in this one.
+func effectOf(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) string {
+	resolved, every := found.Import, "every cluster"
+	if len(found.Takeovers) > 0 {
+		every = "this cluster"
+	}
+	routes, decider := every+" routes with ", "of cluster "+string(resolved.Constituents[0].Cluster)
+	switch reason {
+	case mcsv1beta1.ServiceExportReasonPortConflict:
+		return portTraffic(resolved)
+	case mcsv1beta1.ServiceExportReasonTypeConflict:
+		if resolved.Type == mcsv1beta1.Headless {
+			return fmt.Sprintf("the import is headless in %s: clients get the addresses of pods, and no clusterset IP", every)
+		}
+		return fmt.Sprintf("the import has a clusterset IP in %s, and the endpoints of every cluster are behind it", every)
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
+		return routes + "session affinity " + string(resolved.SessionAffinity)
+	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
+		return routes + "the affinity timeout " + decider
+	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:
+		return "traffic is not affected, and the ServiceImports have those " + decider
+	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
+		return routes + "internalTrafficPolicy " + string(*resolved.InternalTrafficPolicy)
+	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
+		return routes + "the trafficDistribution " + decider
+	case model.ReasonTiersConflict:
+		return every + " uses its source clusters in the order " + decider
+	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
+		return fmt.Sprintf("the import has %s, and a cluster without one of these families gets no traffic of it", model.Join(resolved.IPFamilies, " and "))
+	}
+	return "the value " + decider + " is used"
+}
 
 // portTraffic says which clusters serve each port of the import, and which do not.
 func portTraffic(resolved *model.Import) string {
