@@ -17,6 +17,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	utilwait "k8s.io/apimachinery/pkg/util/wait"
@@ -112,6 +114,33 @@ func RESTConfig(kubeconfig string) (config *rest.Config, err error) {
 // does not stop an installation.
 func say(out io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(out, format+"\n", args...) }
 
+// apply writes an object as one of this package, and says what that did to was, which has no
+// resource version if there was none.
+func apply(ctx context.Context, c client.Client, out io.Writer, object *unstructured.Unstructured, was client.Object) error {
+	applied := object.DeepCopy()
+	applied.SetLabels(labels.Merge(applied.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
+	err := await(ctx, out, func(ctx context.Context) error {
+		return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", title(applied), err)
+	}
+	done := "configured"
+	switch was.GetResourceVersion() {
+	case "":
+		done = "created"
+	case applied.GetResourceVersion():
+		done = "unchanged"
+	}
+	say(out, "%s %s", title(applied), done)
+	return nil
+}
+
+// title is the kind and the name of an object.
+func title(object *unstructured.Unstructured) string {
+	return strings.ToLower(object.GetKind()) + " " + object.GetName()
+}
+
 // interval is how often something awaited is tried again. A definition is
 // served within a second of its creation.
 const interval = time.Second
@@ -156,7 +185,7 @@ func classify(err error) error {
 	switch {
 	case err == nil, errors.As(err, new(pending)):
 		return err
-	case meta.IsNoMatchError(err):
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err): // no object that must exist is read
 		return wait("the API server does not serve the kind yet: %w", err)
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
 		return wait("the webhook does not answer yet: %w", err)

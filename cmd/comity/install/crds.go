@@ -76,17 +76,11 @@ func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) err
 		return err
 	}
 	for _, d := range definitions {
-		done, applied := d.leave, d.DeepCopy()
-		if done == "" {
-			err := await(ctx, out, func(ctx context.Context) error {
-				return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
-			})
-			if err != nil {
-				return fmt.Errorf("customresourcedefinition %s: %w", d.GetName(), err)
-			}
-			done = outcome(d.current, applied)
+		if d.leave != "" {
+			say(out, "%s %s", title(d.Unstructured), d.leave)
+		} else if err := apply(ctx, c, out, d.Unstructured, d.current); err != nil {
+			return err
 		}
-		say(out, "customresourcedefinition %s %s", d.GetName(), done)
 	}
 	for _, d := range definitions {
 		if err := await(ctx, out, func(ctx context.Context) error { return established(ctx, c, d) }); err != nil {
@@ -94,18 +88,6 @@ func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) err
 		}
 	}
 	return nil
-}
-
-// outcome names what an apply did to an object; was has no resource version if
-// there was none.
-func outcome(was, is client.Object) string {
-	switch was.GetResourceVersion() {
-	case "":
-		return "created"
-	case is.GetResourceVersion():
-		return "unchanged"
-	}
-	return "configured"
 }
 
 // find reads a definition; one that does not exist comes back empty.
@@ -126,20 +108,17 @@ func established(ctx context.Context, c client.Client, d definition) error {
 	if err != nil {
 		return err
 	}
-	if d.optional && current.ResourceVersion == "" {
+	names := apihelpers.FindCRDCondition(current, apiextensionsv1.NamesAccepted)
+	switch {
+	case d.optional && current.ResourceVersion == "", apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established):
 		return nil
-	}
-	if apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established) {
-		return nil
-	}
-	if apihelpers.IsCRDConditionFalse(current, apiextensionsv1.NamesAccepted) {
-		message := apihelpers.FindCRDCondition(current, apiextensionsv1.NamesAccepted).Message
-		return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), message)
+	case names != nil && names.Status == apiextensionsv1.ConditionFalse:
+		return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), names.Message)
 	}
 	return wait("customresourcedefinition %s is not established yet", d.GetName())
 }
 
-// embedded are the definitions to install, with labels and annotations that say who applies them.
+// embedded are the definitions to install, with the annotation that says which version applies them.
 func embedded(o CRDOptions) (all []definition) {
 	texts := [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD}
 	ofMCS := len(texts)
@@ -151,7 +130,6 @@ func embedded(o CRDOptions) (all []definition) {
 	for i, text := range texts {
 		d := definition{Unstructured: &unstructured.Unstructured{}, mcs: i < ofMCS, optional: i < ofMCS && !o.MCS}
 		utilruntime.Must(yaml.Unmarshal(text, &d.Object)) // not reached, as above
-		d.SetLabels(labels.Merge(d.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
 		d.SetAnnotations(labels.Merge(d.GetAnnotations(), labels.Set{annotationVersion: o.Version}))
 		all = append(all, d)
 	}

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/policies/source"
@@ -57,8 +56,11 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 		return err
 	}
 	for _, policy := range wanted {
-		if err := await(ctx, out, func(ctx context.Context) error { return p.apply(ctx, policy) }); err != nil {
-			return fmt.Errorf("%s: exportpolicy %s: %w", o.File, policy.GetName(), err)
+		if p.owner != nil {
+			policy.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
+		}
+		if err := apply(ctx, c, out, policy, p.found[policy.GetName()]); err != nil {
+			return fmt.Errorf("%s: %w", o.File, err)
 		}
 	}
 	return await(ctx, out, func(ctx context.Context) error { return p.prune(ctx, wanted) })
@@ -108,23 +110,6 @@ func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
 	return p.owner != nil && slices.ContainsFunc(policy.OwnerReferences, func(r metav1.OwnerReference) bool {
 		return r.Kind == p.owner.Kind && r.Name == p.owner.Name
 	})
-}
-
-func (p policies) apply(ctx context.Context, policy *unstructured.Unstructured) error {
-	applied := policy.DeepCopy()
-	applied.SetLabels(labels.Merge(applied.GetLabels(), labels.Set{labelManagedBy: fieldOwner}))
-	if p.owner != nil {
-		applied.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
-	}
-	err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner(fieldOwner), client.ForceOwnership)
-	switch {
-	case apierrors.IsNotFound(err): // of a patch, that is the kind
-		return wait("the API server does not serve ExportPolicies (%s) yet", policyv1alpha1.GroupVersion)
-	case err != nil:
-		return err
-	}
-	say(p.out, "exportpolicy %s %s", policy.GetName(), outcome(p.found[policy.GetName()], applied))
-	return nil
 }
 
 // prune deletes what an earlier run applied and the file no longer has.
