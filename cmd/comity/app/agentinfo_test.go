@@ -147,11 +147,10 @@ func TestDescriptionSaysWhatTheFlagsSay(t *testing.T) {
 	t.Setenv("POD_SERVICE_ACCOUNT", "from-env")
 	o := DefaultOptions()
 	o.PodCIDRs, o.ServiceCIDRs, o.ExchangeKubeconfig = []string{"10.0.0.0/16", "fd00::/48"}, []string{"10.96.0.0/12"}, "/hub"
-	pods, services, err := o.ranges()
-	if err != nil {
+	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	got := describe(o, identity{cluster: "a", set: "production"}, pods, services)
+	got := describe(o, identity{cluster: "a", set: "production"})
 	want := model.AgentInfo{
 		ID: "a", Set: "production", Version: version, Mode: model.ExchangeHub, ServiceAccount: "from-env",
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16"), netip.MustParsePrefix("fd00::/48")},

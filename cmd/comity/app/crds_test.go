@@ -189,7 +189,7 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 		d.now.Store(serving())
 		state := &health{}
 		go func() {
-			_ = crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.Start(t.Context())
+			_ = crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.follow(t.Context(), false)
 		}()
 		pass := func() {
 			time.Sleep(2 * crdInterval) // of the bubble: no time passes
@@ -216,7 +216,7 @@ func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := &health{}
 		go func() {
-			_ = crdWatch{interval: crdInterval, discovery: silent{serving()}, log: logr.Discard(), report: state.set}.Start(t.Context())
+			_ = crdWatch{interval: crdInterval, discovery: silent{serving()}, log: logr.Discard(), report: state.set}.follow(t.Context(), false)
 		}()
 		time.Sleep(2 * crdInterval) // of the bubble: no time passes
 		synctest.Wait()

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"time"
 
@@ -134,13 +133,13 @@ func (a *agentInfo) update(ctx context.Context) error {
 }
 
 // describe returns the properties of this agent.
-func describe(o Options, self identity, pods, services []netip.Prefix) model.AgentInfo {
+func describe(o Options, self identity) model.AgentInfo {
 	mode := model.ExchangeMesh
 	if o.ExchangeKubeconfig != "" {
 		mode = model.ExchangeHub
 	}
 	return model.AgentInfo{
 		ID: self.cluster, Set: self.set, Version: version, Mode: mode,
-		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"), PodCIDRs: pods, ServiceCIDRs: services,
+		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"), PodCIDRs: o.pods, ServiceCIDRs: o.services,
 	}
 }

@@ -100,6 +100,13 @@ type Options struct {
 	LogFormat string
 	// Timing has no flags.
 	Timing Timing
+
+	// What Validate reads from the flags: the selector of PublishNamespaces, PodCIDRs and
+	// ServiceCIDRs, and WebhookAddress.
+	publishNamespaces labels.Selector
+	pods, services    []netip.Prefix
+	webhookHost       string
+	webhookPort       int
 }
 
 // The values of --selectors, --takeover and --log-format.
@@ -153,8 +160,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 }
 
 // Validate returns an error that names the first invalid flag and what was
-// expected.
-func (o *Options) Validate() error {
+// expected. Run needs what it reads from them.
+func (o *Options) Validate() (err error) {
 	if o.ClusterID != "" {
 		if _, err := model.ParseClusterID(o.ClusterID); err != nil {
 			return fmt.Errorf("--cluster-id: %w; choose another id; it is also part of DNS names", err)
@@ -177,20 +184,19 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--cluster-labels: %q is not a label such as region=eu: %s", key+"="+o.ClusterLabels[key], strings.Join(p, "; "))
 		}
 	}
-	if _, err := labels.Parse(o.PublishNamespaces); err != nil {
+	if o.publishNamespaces, err = labels.Parse(o.PublishNamespaces); err != nil {
 		return fmt.Errorf("--publish-namespaces: %q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, err)
 	}
 	if err := o.validateValues(); err != nil {
 		return err
 	}
-	for _, given := range [][2]string{
-		{"--webhook-bind-address", o.WebhookAddress}, {"--health-probe-bind-address", o.HealthAddress}, {"--metrics-bind-address", o.MetricsAddress},
-	} {
-		if _, _, err := splitAddress(given[1]); err != nil && (given[1] != "0" || given[0] != "--metrics-bind-address") {
-			return fmt.Errorf("%s: %w", given[0], err)
-		}
+	if o.webhookHost, o.webhookPort, err = splitAddress("--webhook-bind-address", o.WebhookAddress); err != nil {
+		return err
 	}
-	return nil
+	if _, _, err = splitAddress("--health-probe-bind-address", o.HealthAddress); err == nil && o.MetricsAddress != "0" {
+		_, _, err = splitAddress("--metrics-bind-address", o.MetricsAddress)
+	}
+	return err
 }
 
 func validateNames(flag, kind string, problems func(string) []string, names ...string) error {
@@ -208,8 +214,10 @@ const minHeartbeats = 2
 
 // validateValues checks address ranges, numbers, times and the flags that select a mode.
 func (o *Options) validateValues() error {
-	_, _, err := o.ranges()
-	err = cmp.Or(err,
+	var errPods, errServices error
+	o.pods, errPods = parseRanges("--pod-cidrs", o.PodCIDRs)
+	o.services, errServices = parseRanges("--service-cidrs", o.ServiceCIDRs)
+	err := cmp.Or(errPods, errServices,
 		validateMode("--selectors", o.Selectors, selectorsMaintain, selectorsDrop),
 		validateMode("--takeover", o.Takeover, takeoverSveltos, takeoverNone),
 		validateMode("--log-format", o.LogFormat, logJSON, logText))
@@ -238,15 +246,12 @@ func validateMode(flag, given string, modes ...string) error {
 	return fmt.Errorf("%s: %q given, expected %s", flag, given, strings.Join(modes, " or "))
 }
 
-// ranges are the address ranges of Pods and Services.
-func (o *Options) ranges() (pods, services []netip.Prefix, err error) {
-	if pods, err = model.ParsePrefixes(o.PodCIDRs); err != nil {
-		return nil, nil, fmt.Errorf("--pod-cidrs: %w", err)
+func parseRanges(flag string, given []string) ([]netip.Prefix, error) {
+	ranges, err := model.ParsePrefixes(given)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	if services, err = model.ParsePrefixes(o.ServiceCIDRs); err != nil {
-		return nil, nil, fmt.Errorf("--service-cidrs: %w", err)
-	}
-	return pods, services, nil
+	return ranges, nil
 }
 
 // validateClusterSet checks that name is valid as a DNS subdomain and as the
@@ -259,14 +264,14 @@ func validateClusterSet(name string) error {
 }
 
 // splitAddress splits host:port; an empty host means all interfaces.
-func splitAddress(address string) (string, int, error) {
+func splitAddress(flag, address string) (string, int, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q given, expected host:port such as \":9443\": %w", address, err)
+		return "", 0, fmt.Errorf("%s: %q given, expected host:port such as \":9443\": %w", flag, address, err)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("%q given, expected a port from 0 to 65535", address)
+		return "", 0, fmt.Errorf("%s: %q given, expected a port from 0 to 65535", flag, address)
 	}
 	return host, int(number), nil
 }

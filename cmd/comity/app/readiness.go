@@ -148,14 +148,17 @@ type crdWatch struct {
 }
 
 // follow reports what is missing, and logs each change. When starting, it ends once the
-// resources are served without which no controller can start.
+// resources are served without which no controller can start. Later, it makes a running agent
+// not ready while a definition is missing, so that users see which one, and ends with ctx,
+// which is no error. Nothing else stops: informers list again and queues retry until the kind
+// is served.
 func (w crdWatch) follow(ctx context.Context, starting bool) error {
 	var before error
-	return wait.PollUntilContextCancel(ctx, w.interval, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, w.interval, true, func(context.Context) (bool, error) {
 		err := missing(w.discovery)
 		switch {
 		case starting && startsWithout(err):
-			err = nil // Start reports it
+			err = nil // it is reported later
 		case !starting && err != nil && !errors.As(err, new(*undefined)):
 			err = before // another error does not show that a definition is missing
 		}
@@ -169,6 +172,10 @@ func (w crdWatch) follow(ctx context.Context, starting bool) error {
 		before = err
 		return starting && err == nil, nil
 	})
+	if !starting {
+		return nil
+	}
+	return err
 }
 
 // missing returns an error that names what is not served, nil if nothing is
@@ -202,16 +209,4 @@ type undefined struct{ names []string }
 func (u *undefined) Error() string {
 	return fmt.Sprintf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install them (config/crd), as the chart does (`comity install crds`); "+
 		"Comity continues when they are served, without a restart", strings.Join(u.names, ", "))
-}
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable: each replica
-// reports its own readiness.
-func (crdWatch) NeedLeaderElection() bool { return false }
-
-// Start implements manager.Runnable. It makes a running agent not ready while a definition
-// is missing, so that users see which one. Nothing else stops: informers list again and
-// queues retry until the kind is served.
-func (w crdWatch) Start(ctx context.Context) error {
-	_ = w.follow(ctx, false) // ends with ctx
-	return nil
 }

@@ -117,12 +117,12 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return fmt.Errorf("set up the agent: %w", err)
 	}
-	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, ready.set
-	if err := mgr.Add(definitions); err != nil {
-		return err
-	}
 	ready.set(nil)
-	return mgr.Start(ctx)
+	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, ready.set
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return mgr.Start(ctx) })
+	group.Go(func() error { return definitions.follow(ctx, false) })
+	return group.Wait()
 }
 
 // newScheme returns a scheme with every kind that the agent reads or writes.
@@ -158,10 +158,6 @@ func metricsOptions(cfg *rest.Config, o Options) metricsserver.Options {
 // newManager returns the manager. All parts read its cache, and its Lease selects
 // the replica that writes. election wraps the transport of leader election, guard all others.
 func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, guard transport.WrapperFunc, log logr.Logger) (ctrl.Manager, error) {
-	host, port, err := splitAddress(o.WebhookAddress)
-	if err != nil {
-		return nil, err
-	}
 	tlsOptions := []func(*tls.Config){tls13}
 	if o.WebhookClientCAFile != "" {
 		verify, err := webhook.ClientCertificates(o.WebhookClientCAFile)
@@ -186,8 +182,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 			},
 		},
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
-			Host: host, Port: port, CertDir: o.CertDir,
-			TLSOpts: tlsOptions,
+			Host: o.webhookHost, Port: o.webhookPort, CertDir: o.CertDir, TLSOpts: tlsOptions,
 		}),
 		Metrics:                 metricsOptions(cfg, o),
 		HealthProbeBindAddress:  "0", // served by health, which starts before the manager

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
@@ -56,11 +55,7 @@ type wiring struct {
 // publish. The webhook and the controllers use the results. The status controller
 // writes what the controllers report.
 func (w wiring) wire() error {
-	pods, services, err := w.ranges()
-	if err != nil {
-		return err
-	}
-	local, err := localcluster.SetupWithManager(w.Manager, model.LocalCluster{PodCIDRs: pods, ServiceCIDRs: services})
+	local, err := localcluster.SetupWithManager(w.Manager, model.LocalCluster{PodCIDRs: w.pods, ServiceCIDRs: w.services})
 	if err != nil {
 		return err
 	}
@@ -78,13 +73,9 @@ func (w wiring) wire() error {
 		return err
 	}
 	prober := endpointprobe.New(endpointprobe.Options{Interval: 5 * w.Timing.Probe, Log: w.log.WithName("probe")})
-	publishNamespaces, err := labels.Parse(w.PublishNamespaces)
-	if err != nil {
-		return fmt.Errorf("--publish-namespaces: %w", err)
-	}
 	running, err := controllers.SetupWithManager(w.Manager, controllers.Options{
 		Self: w.self.cluster, ClusterSet: w.self.set, ClusterUID: w.self.uid, Namespace: w.Namespace, Version: version,
-		IdentityLabels: w.IdentityLabels, PublishNamespaces: publishNamespaces,
+		IdentityLabels: w.IdentityLabels, PublishNamespaces: w.publishNamespaces,
 		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Retry: w.Timing.Retry, Registry: metrics.Registry,
 		Admitter: evaluation.cache, ImportAdmitter: evaluation.cache, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
@@ -104,7 +95,7 @@ func (w wiring) wire() error {
 		metrics.Registry.Register(objectMetrics{
 			reader: w.GetClient(), elected: w.Elected(), imports: running.Count, certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
 		}),
-		w.setupAgentInfo(describe(w.Options, w.self, pods, services)),
+		w.setupAgentInfo(describe(w.Options, w.self)),
 	)
 }
 
@@ -223,12 +214,8 @@ func (w wiring) setupReplicas() (*replicas.Replicas, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the name of this host, which names the replica: %w", err)
 	}
-	_, port, err := splitAddress(w.WebhookAddress)
-	if err != nil {
-		return nil, err
-	}
 	enforcing := replicas.New(replicas.Options{
-		Namespace: w.Namespace, Name: replicas.Name(host, port),
+		Namespace: w.Namespace, Name: replicas.Name(host, w.webhookPort),
 		Reader: w.GetAPIReader(), Writer: w.GetClient(),
 	})
 	return enforcing, w.Add(enforcing)
