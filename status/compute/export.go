@@ -289,38 +289,36 @@ type group struct {
 
 // grouped lists, in this order: problems by their rank, pending clusters, and
 // clusters that import with a problem. Clusters that import without one are left out.
-func grouped(destinations []model.Report) []group {
-	sorted := slices.SortedStableFunc(slices.Values(destinations), func(a, b model.Report) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Reason, b.Reason))
+func grouped(destinations []model.Report) (groups []group) {
+	wanting := model.Without(destinations, func(d model.Report) bool {
+		return d.Imported && (d.Reason == "" || d.Reason == model.ReasonImported)
 	})
-	var groups []group
-	for _, d := range sorted {
-		if d.Imported && (d.Reason == "" || d.Reason == model.ReasonImported) {
-			continue
-		}
-		reason := model.Bound(plain(d.Reason), maxReason)
-		i := slices.IndexFunc(groups, func(g group) bool { return g.reason == reason && g.imported == d.Imported })
-		if i < 0 {
-			i, groups = len(groups), append(groups, group{reason: reason, imported: d.Imported})
-		}
-		groups[i].members = append(groups[i].members, d)
+	for i := range wanting {
+		wanting[i].Reason = model.Bound(plain(wanting[i].Reason), maxReason)
 	}
-	slices.SortFunc(groups, func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.reason, b.reason))
+	slices.SortStableFunc(wanting, func(a, b model.Report) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Cluster, b.Cluster))
 	})
+	for _, d := range wanting {
+		last := len(groups) - 1
+		if last < 0 || groups[last].reason != d.Reason || groups[last].imported != d.Imported {
+			groups, last = append(groups, group{reason: d.Reason, imported: d.Imported}), last+1
+		}
+		groups[last].members = append(groups[last].members, d)
+	}
 	return groups
 }
 
-// rank orders groups: problems, then pending clusters, then those that import.
-func (g group) rank() int {
+// rank orders reports: problems, then pending clusters, then those that import.
+func rank(d model.Report) int {
 	const pending, imported = 1000, 2000
 	switch {
-	case g.imported:
-		return imported + condition.ProblemRank(g.reason)
-	case g.reason == model.ReasonPending:
+	case d.Imported:
+		return imported + condition.ProblemRank(d.Reason)
+	case d.Reason == model.ReasonPending:
 		return pending
 	}
-	return condition.ProblemRank(g.reason)
+	return condition.ProblemRank(d.Reason)
 }
 
 // part is "NamespaceMissing in c since 2026-11-21T10:02:11Z: namespace ...".
