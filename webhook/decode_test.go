@@ -158,7 +158,7 @@ func TestLargeObjectsOfUsersPass(t *testing.T) {
 	}
 	f = &fixture{reviewer: &reviewer{verdict: allow}}
 	got = f.ask(t, PathValidateServiceExport, "", request(t, admissionv1.Update, "ServiceExport", export, plain))
-	if got == nil || !got.Allowed || len(f.reviewer.asked) != 1 || len(f.reviewer.asked[0].Export.Annotations) != 250 {
+	if got == nil || !got.Allowed || len(f.reviewer.asked) != 1 || len(f.reviewer.asked[0].Object.Annotations) != 250 {
 		t.Errorf("ServiceExport: %d reviews, answer %+v", len(f.reviewer.asked), got)
 	}
 	if got := f.ask(t, PathMutateServiceExport, "", request(t, admissionv1.Update, "ServiceExport", export, plain)); got == nil || !got.Allowed {

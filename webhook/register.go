@@ -19,7 +19,6 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
-	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // Paths of the webhooks, as config/webhook names them.
@@ -32,7 +31,7 @@ const (
 
 // Reviewer gives the verdict of all policies on a request; facts.Reviewer is one.
 type Reviewer interface {
-	Review(ctx context.Context, req facts.Request) decision.Verdict
+	Review(ctx context.Context, request decision.Input) decision.Verdict
 }
 
 // PolicyChecker checks policies before they are stored; controller.Checker is one.

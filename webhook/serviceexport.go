@@ -22,7 +22,6 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook/admit"
-	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // mutateServiceExport moves the export-to label to the annotation. It reads only
@@ -72,8 +71,8 @@ func (w webhooks) validateServiceExport(ctx context.Context, req *admissionReque
 	case unread != nil:
 		return admit.FromVerdict(subject, decision.Verdict{Problem: unread.Error()})
 	}
-	answer := w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
-		Operation: decision.Operation(req.Operation), User: &req.UserInfo, Export: now, OldExport: was,
+	answer := w.conclude(req, subject, w.Reviewer.Review(ctx, decision.Input{
+		Operation: decision.Operation(req.Operation), UserInfo: &req.UserInfo, Object: now, OldObject: was,
 	}))
 	if !answer.Allowed {
 		return answer
@@ -105,7 +104,7 @@ func (w webhooks) validateService(ctx context.Context, req *admissionRequest, no
 	case export.DeletionTimestamp != nil:
 		return admit.Allow()
 	}
-	return w.conclude(req, subject, w.Reviewer.Review(ctx, facts.Request{
-		Operation: decision.Update, Subject: decision.SubjectService, User: &req.UserInfo, Export: export, Service: now,
+	return w.conclude(req, subject, w.Reviewer.Review(ctx, decision.Input{
+		Operation: decision.Update, Subject: decision.SubjectService, UserInfo: &req.UserInfo, Object: export, Service: now,
 	}))
 }

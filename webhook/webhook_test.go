@@ -33,17 +33,16 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
-	"github.com/comity-mcs/comity/webhook/facts"
 )
 
 // reviewer denies everything, and records its requests and how long it had.
 type reviewer struct {
 	verdict decision.Verdict
-	asked   []facts.Request
+	asked   []decision.Input
 	left    time.Duration
 }
 
-func (r *reviewer) Review(ctx context.Context, req facts.Request) decision.Verdict {
+func (r *reviewer) Review(ctx context.Context, req decision.Input) decision.Verdict {
 	r.asked = append(r.asked, req)
 	if deadline, ok := ctx.Deadline(); ok {
 		r.left = time.Until(deadline)
@@ -284,8 +283,8 @@ func TestTheReviewerGetsTheWholeRequest(t *testing.T) {
 	now, was := &mcsv1beta1.ServiceExport{ObjectMeta: meta}, &mcsv1beta1.ServiceExport{ObjectMeta: meta}
 	now.Annotations = map[string]string{"comity.dev/export-to": "b"}
 	was.TypeMeta = metav1.TypeMeta{APIVersion: "multicluster.x-k8s.io/v1alpha1", Kind: "ServiceExport"}
-	want := []facts.Request{{
-		Operation: decision.Update, User: &decision.UserInfo{Username: "eve"}, Export: now, OldExport: was,
+	want := []decision.Input{{
+		Operation: decision.Update, UserInfo: &decision.UserInfo{Username: "eve"}, Object: now, OldObject: was,
 	}}
 	if diff := cmp.Diff(want, f.reviewer.asked); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
@@ -295,7 +294,7 @@ func TestTheReviewerGetsTheWholeRequest(t *testing.T) {
 // ending notes whether a request that it reviews has ended.
 type ending struct{ err error }
 
-func (e *ending) Review(ctx context.Context, _ facts.Request) decision.Verdict {
+func (e *ending) Review(ctx context.Context, _ decision.Input) decision.Verdict {
 	e.err = ctx.Err()
 	return denied
 }
@@ -409,7 +408,7 @@ func TestServiceTurningExternalName(t *testing.T) {
 			}
 			if tc.reviewed {
 				asked := f.reviewer.asked[0]
-				if asked.Subject != decision.SubjectService || asked.Service.Spec.Type != tc.now || asked.Export.Name != "web" || asked.Operation != decision.Update {
+				if asked.Subject != decision.SubjectService || asked.Service.Spec.Type != tc.now || asked.Object.Name != "web" || asked.Operation != decision.Update {
 					t.Errorf("asked %+v", asked)
 				}
 			}

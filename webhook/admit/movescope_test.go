@@ -92,6 +92,9 @@ func TestMoveScope(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.was == nil {
+				tc.was = &metav1.ObjectMeta{}
+			}
 			err := admit.MoveScope(tc.now, tc.was)
 			if tc.wantError != "" {
 				if err == nil || err.Error() != tc.wantError {

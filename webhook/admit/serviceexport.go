@@ -20,7 +20,7 @@ import (
 // comma in a label value, but only after mutating admission, so what users write as a
 // label can still hold.
 //
-// was is the metadata that an update replaces, nil for a creation. The
+// was is the metadata that an update replaces, empty for a creation. The
 // annotation on a stored object is usually what an earlier label became:
 //
 //	annotation              label        result
@@ -37,7 +37,7 @@ func MoveScope(now, was *metav1.ObjectMeta) error {
 		return nil
 	}
 	if annotated && annotation != label {
-		if was == nil || !same(now.Annotations, was.Annotations, model.AnnotationExportTo) {
+		if !same(now.Annotations, was.Annotations, model.AnnotationExportTo) {
 			return fmt.Errorf("ServiceExport %s/%s: label %s is %q, but annotation %s is %q; expected one scope. Remedy: keep the annotation and remove the label",
 				now.Namespace, now.Name, model.LabelExportTo, label, model.AnnotationExportTo, annotation)
 		}
@@ -60,7 +60,7 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 }
 
 // Check refuses annotations by which the export would be published nowhere, or with no
-// port, and tiers that cannot be read. was is the metadata that an update replaces, nil for a
+// port, and tiers that cannot be read. was is the metadata that an update replaces, empty for a
 // creation: what this request did not change is no reason to refuse it. service reads the
 // Service of the export, nil if there is none (yet); it is called only if the ports need it.
 // unread is its error.
@@ -96,7 +96,7 @@ func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error))
 // changes reports whether a request writes an annotation.
 func changes(now, was *metav1.ObjectMeta, annotation string) bool {
 	_, set := now.Annotations[annotation]
-	return set && (was == nil || !same(now.Annotations, was.Annotations, annotation))
+	return set && !same(now.Annotations, was.Annotations, annotation)
 }
 
 // same reports whether key is in both maps with one value, or in neither.

@@ -51,6 +51,9 @@ func TestCheckSelectorAndTiers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
+			if tc.was == nil {
+				tc.was = &metav1.ObjectMeta{}
+			}
 			if err, _ := admit.Check(tc.now, tc.was, nil); err != nil {
 				got = err.Error()
 			}
@@ -95,6 +98,9 @@ func TestCheckPorts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := ""
+			if tc.was == nil {
+				tc.was = &metav1.ObjectMeta{}
+			}
 			if err, _ := admit.Check(tc.now, tc.was, func() (*corev1.Service, error) { return tc.service, nil }); err != nil {
 				got = err.Error()
 			}

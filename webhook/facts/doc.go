@@ -3,7 +3,7 @@
 
 // Package facts reads the input of policies for an export, and has them evaluate it.
 //
-// It takes a Request (of a user, or an audit without one), reads the Service and
+// It takes a request (of a user, or an audit without one) as the part of the input that it has, reads the Service and
 // Namespace through a client and the other members through Peers, and gives a
 // decision.Input; Reviewer passes that to the policies and gives their Verdict. It
 // never writes and never guesses: if something could not be read, the verdict is

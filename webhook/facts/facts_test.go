@@ -81,7 +81,7 @@ func TestInputHoldsAllFacts(t *testing.T) {
 		},
 	}
 
-	got, err := r.Input(t.Context(), facts.Request{Operation: decision.Update, User: user, Export: stored, OldExport: before})
+	got, err := r.Input(t.Context(), decision.Input{Operation: decision.Update, UserInfo: user, Object: stored, OldObject: before})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestInputReadsScopes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := facts.Reader{Client: reader(namespace(tc.annotations)), Cluster: "a", Peers: peers{}}
-			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.annotations)})
+			got, err := r.Input(t.Context(), decision.Input{Object: export(tc.annotations)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -162,7 +162,7 @@ func TestTheEffectiveScopeIsTheOneThatIsPublished(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			members := []model.Member{{ID: "b", Labels: map[string]string{"region": "eu"}}, {ID: "c", Labels: map[string]string{"region": "eu"}}, {ID: "d"}}
 			r := facts.Reader{Client: reader(namespace(tc.namespace)), Cluster: "a", Peers: peers{members: members}}
-			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.export)})
+			got, err := r.Input(t.Context(), decision.Input{Object: export(tc.export)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +197,7 @@ func TestInputHasThePortsThatAreShared(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := facts.Reader{Client: reader(append(tc.objects, namespace(nil))...), Cluster: "a", Peers: peers{}}
-			got, err := r.Input(t.Context(), facts.Request{Export: export(tc.annotations)})
+			got, err := r.Input(t.Context(), decision.Input{Object: export(tc.annotations)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -231,7 +231,7 @@ func TestInputSaysWhatIsPublished(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := facts.Reader{Client: reader(namespace(nil)), Cluster: "a", Peers: peers{}, Published: tc.published}
-			got, err := r.Input(t.Context(), facts.Request{Operation: tc.operation, Export: export(nil)})
+			got, err := r.Input(t.Context(), decision.Input{Operation: tc.operation, Object: export(nil)})
 			if (err != nil) != (tc.wantError != "") || err != nil && err.Error() != tc.wantError {
 				t.Fatalf("error %v, want %q", err, tc.wantError)
 			}
@@ -247,7 +247,7 @@ func TestInputLooksForTheServiceAndNamespace(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		client, live client.Reader
-		request      facts.Request
+		request      decision.Input
 		wantType     corev1.ServiceType // "" for no Service
 		wantError    string
 	}{
@@ -255,15 +255,15 @@ func TestInputLooksForTheServiceAndNamespace(t *testing.T) {
 		{name: "the stored Service is read", client: reader(ns, svc), wantType: corev1.ServiceTypeClusterIP},
 		{
 			name: "the Service of the request counts, not the stored one", client: reader(ns, svc),
-			request: facts.Request{Operation: decision.Update, Service: service(corev1.ServiceTypeExternalName)}, wantType: corev1.ServiceTypeExternalName,
+			request: decision.Input{Operation: decision.Update, Service: service(corev1.ServiceTypeExternalName)}, wantType: corev1.ServiceTypeExternalName,
 		},
 		{
 			name: "at admission a Service younger than the cache is found", client: reader(ns), live: reader(ns, service(corev1.ServiceTypeExternalName)),
-			request: facts.Request{Operation: decision.Create}, wantType: corev1.ServiceTypeExternalName,
+			request: decision.Input{Operation: decision.Create}, wantType: corev1.ServiceTypeExternalName,
 		},
 		{
 			name: "at admission a Namespace younger than the cache is found", client: reader(svc), live: reader(ns),
-			request: facts.Request{Operation: decision.Create}, wantType: corev1.ServiceTypeClusterIP,
+			request: decision.Input{Operation: decision.Create}, wantType: corev1.ServiceTypeClusterIP,
 		},
 		{name: "an audit asks the cache alone", client: reader(ns), live: reader(ns, svc)},
 		{
@@ -275,7 +275,7 @@ func TestInputLooksForTheServiceAndNamespace(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := facts.Reader{Client: tc.client, Live: tc.live, Cluster: "a", Peers: peers{}}
-			tc.request.Export = export(nil)
+			tc.request.Object = export(nil)
 			got, err := r.Input(t.Context(), tc.request)
 			if tc.wantError != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantError) {
@@ -338,7 +338,7 @@ func TestBeforeIsTheAuditOfWhatAnUpdateReplaces(t *testing.T) {
 	published := func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error) {
 		return decision.Publication{Published: true}, nil
 	}
-	read := func(t *testing.T, req facts.Request, is func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error)) decision.Input {
+	read := func(t *testing.T, req decision.Input, is func(context.Context, *mcsv1beta1.ServiceExport) (decision.Publication, error)) decision.Input {
 		t.Helper()
 		in, err := facts.Reader{
 			Client: reader(namespace(nil), service(corev1.ServiceTypeClusterIP)), Cluster: "a", Published: is,
@@ -349,15 +349,15 @@ func TestBeforeIsTheAuditOfWhatAnUpdateReplaces(t *testing.T) {
 		}
 		return in
 	}
-	update := facts.Request{
-		Operation: decision.Update, User: &decision.UserInfo{Username: "jane"},
-		OldExport: export(map[string]string{model.AnnotationExportTo: "b"}), Export: export(map[string]string{model.AnnotationExportTo: "b,c"}),
+	update := decision.Input{
+		Operation: decision.Update, UserInfo: &decision.UserInfo{Username: "jane"},
+		OldObject: export(map[string]string{model.AnnotationExportTo: "b"}), Object: export(map[string]string{model.AnnotationExportTo: "b,c"}),
 	}
 	in := read(t, update, published)
 	if in.Before == nil {
 		t.Fatal("there is no input of what was before")
 	}
-	want := read(t, facts.Request{Export: update.OldExport}, published)
+	want := read(t, decision.Input{Object: update.OldObject}, published)
 	if diff := cmp.Diff(want, *in.Before, ignoreVersions); diff != "" {
 		t.Errorf("an audit of the old export gives something else (-audit +before):\n%s", diff)
 	}

@@ -29,23 +29,6 @@ type Peers interface {
 	Namespace(name string) []model.MemberNamespace
 }
 
-// Request is what the policies decide on. Export is required; a Request with only
-// an Export is an audit of it.
-type Request struct {
-	// Operation is decision.Audit when empty.
-	Operation decision.Operation
-	// Subject is decision.SubjectServiceExport when empty.
-	Subject decision.Subject
-	// User made the request; nil in an audit.
-	User *decision.UserInfo
-	// Export is the ServiceExport as it would be stored, or is.
-	Export *mcsv1beta1.ServiceExport
-	// OldExport is the ServiceExport that an update replaces.
-	OldExport *mcsv1beta1.ServiceExport
-	// Service is the Service as it would be stored. When nil, the stored one is read.
-	Service *corev1.Service
-}
-
 // Readers set the type of an object or do not; a policy sees it always.
 var (
 	namespaceType = metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
@@ -73,26 +56,21 @@ type Reader struct {
 	ImportInputs func(ctx context.Context) ([]decision.ImportInput, error)
 }
 
-// Input is everything that a policy may use for the request. An error names the
+// Input is everything that a policy may use for a request, which has Object and, as the case may be,
+// Operation (decision.Audit when empty), Subject (decision.SubjectServiceExport when empty),
+// UserInfo, OldObject, and Service (when nil, the stored one is read). An error names the
 // object that could not be read. A missing Service is no error, as an export may be
 // created before its Service; a missing Namespace is one, because its limit on the
 // scope would be ignored.
-func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) {
-	view := r.PeerCache.view(r.Peers, req.Export.Namespace)
-	in := decision.Input{
-		APIVersion: decision.InputVersion,
-		Operation:  cmp.Or(req.Operation, decision.Audit),
-		Subject:    cmp.Or(req.Subject, decision.SubjectServiceExport),
-		UserInfo:   req.User,
-		OldObject:  req.OldExport,
-		Cluster:    string(r.Cluster),
-		Peers:      view.peers,
-	}
+func (r Reader) Input(ctx context.Context, in decision.Input) (decision.Input, error) {
+	view := r.PeerCache.view(r.Peers, in.Object.Namespace)
+	in.APIVersion, in.Cluster, in.Peers = decision.InputVersion, string(r.Cluster), view.peers
+	in.Operation, in.Subject = cmp.Or(in.Operation, decision.Audit), cmp.Or(in.Subject, decision.SubjectServiceExport)
 	// Where it is not known whether the export is published, an audit fails, because a
 	// policy might withdraw what is published; a request is answered as if it were not,
 	// which spares nothing: it must not depend on the hub.
 	if r.Published != nil && in.Operation != decision.Create {
-		published, err := r.Published(ctx, req.Export)
+		published, err := r.Published(ctx, in.Object)
 		switch {
 		case err == nil:
 			in.Published, in.Kept = published.Published, published.Kept
@@ -102,35 +80,35 @@ func (r Reader) Input(ctx context.Context, req Request) (decision.Input, error) 
 	}
 
 	namespace := &corev1.Namespace{}
-	err := r.get(ctx, in.Operation, types.NamespacedName{Name: req.Export.Namespace}, namespace)
+	err := r.get(ctx, in.Operation, types.NamespacedName{Name: in.Object.Namespace}, namespace)
 	if err != nil {
-		return decision.Input{}, fmt.Errorf("read Namespace %s: %w", req.Export.Namespace, err)
+		return decision.Input{}, fmt.Errorf("read Namespace %s: %w", in.Object.Namespace, err)
 	}
 	if namespace.Name == "" {
-		return decision.Input{}, fmt.Errorf("namespace %s is not known here (yet), so the limits that it may set are not known either", req.Export.Namespace)
+		return decision.Input{}, fmt.Errorf("namespace %s is not known here (yet), so the limits that it may set are not known either", in.Object.Namespace)
 	}
 	namespace.TypeMeta = namespaceType
 	in.Namespace = namespace
 	in.NamespaceScope = inputScope(model.ScopeOfNamespace(namespace))
-	if in.Service, err = r.service(ctx, in.Operation, req); err != nil {
+	if in.Service, err = r.service(ctx, in); err != nil {
 		return decision.Input{}, err
 	}
-	describe(&in, req.Export, view)
-	if in.Operation == decision.Update && in.Subject == decision.SubjectServiceExport && in.Published && req.OldExport != nil {
+	describe(&in, view)
+	if in.Operation == decision.Update && in.Subject == decision.SubjectServiceExport && in.Published && in.OldObject != nil {
 		was := in
-		was.Operation, was.UserInfo, was.OldObject = decision.Audit, nil, nil
-		describe(&was, req.OldExport, view)
+		was.Operation, was.UserInfo, was.Object, was.OldObject = decision.Audit, nil, in.OldObject, nil
+		describe(&was, view)
 		in.Before = &was
 	}
 	return in, nil
 }
 
 // service is the Service of the request, or else the stored one; nil if there is none.
-func (r Reader) service(ctx context.Context, operation decision.Operation, req Request) (*corev1.Service, error) {
-	service, key := corev1.Service{}, client.ObjectKeyFromObject(req.Export)
-	if req.Service != nil {
-		service = *req.Service
-	} else if err := r.get(ctx, operation, key, &service); err != nil {
+func (r Reader) service(ctx context.Context, in decision.Input) (*corev1.Service, error) {
+	service, key := corev1.Service{}, client.ObjectKeyFromObject(in.Object)
+	if in.Service != nil {
+		service = *in.Service
+	} else if err := r.get(ctx, in.Operation, key, &service); err != nil {
 		return nil, fmt.Errorf("read Service %s: %w", key, err)
 	} else if service.Name == "" {
 		return nil, nil //nolint:nilnil // An export may come before its Service.
@@ -141,13 +119,13 @@ func (r Reader) service(ctx context.Context, operation decision.Operation, req R
 
 // describe writes into the input of an export what depends on its own annotations: where
 // it goes, and with which of the ports of its Service; none if that cannot be read.
-func describe(in *decision.Input, export *mcsv1beta1.ServiceExport, view *peerView) {
-	in.Object, in.Ports = export, nil
-	if selection, err := model.PortsOfExport(export); err == nil {
+func describe(in *decision.Input, view *peerView) {
+	in.Ports = nil
+	if selection, err := model.PortsOfExport(in.Object); err == nil {
 		in.Ports = selection.Exported(in.Service)
 	}
-	in.Scope = inputScope(model.ScopeOfExport(export))
-	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(export), export, in.Namespace, view.members))
+	in.Scope = inputScope(model.ScopeOfExport(in.Object))
+	in.EffectiveScope = inputScope(model.EffectiveScope(client.ObjectKeyFromObject(in.Object), in.Object, in.Namespace, view.members))
 	in.Destinations = view.of(in.EffectiveScope)
 }
 
@@ -180,7 +158,7 @@ func (r Reader) Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error)
 
 // AuditInput is what the policies would be given in an audit of a stored export now.
 func (r Reader) AuditInput(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
-	return r.Input(ctx, Request{Operation: decision.Audit, Export: export})
+	return r.Input(ctx, decision.Input{Object: export})
 }
 
 // Imports lists all imports, one for each source cluster.
@@ -204,17 +182,17 @@ type Reviewer struct {
 	Evaluator Evaluator
 }
 
-// Review is the verdict on the request. If the facts could not be read it is
+// Review is the verdict on the request; see Reader.Input. If the facts could not be read it is
 // NotEvaluated, with the cause as its Problem.
-func (r Reviewer) Review(ctx context.Context, req Request) decision.Verdict {
-	if req.Operation != decision.Audit {
+func (r Reviewer) Review(ctx context.Context, request decision.Input) decision.Verdict {
+	if request.Operation != decision.Audit {
 		requested.Store(time.Now().UnixNano())
 	}
-	in, err := r.Reader.Input(ctx, req)
+	in, err := r.Reader.Input(ctx, request)
 	if err != nil {
 		return decision.Verdict{
 			Outcome: decision.NotEvaluated,
-			Problem: fmt.Sprintf("the facts about ServiceExport %s/%s could not be read: %v", req.Export.Namespace, req.Export.Name, err),
+			Problem: fmt.Sprintf("the facts about ServiceExport %s/%s could not be read: %v", request.Object.Namespace, request.Object.Name, err),
 		}
 	}
 	verdict := r.Evaluator.Evaluate(ctx, in)
@@ -226,6 +204,6 @@ func (r Reviewer) Review(ctx context.Context, req Request) decision.Verdict {
 // Admit is the verdict on an export as it is stored now (an audit). See InBackground.
 func (r Reviewer) Admit(ctx context.Context, export *mcsv1beta1.ServiceExport) decision.Verdict {
 	return InBackground(ctx, func() decision.Verdict {
-		return r.Review(ctx, Request{Operation: decision.Audit, Export: export})
+		return r.Review(ctx, decision.Input{Operation: decision.Audit, Object: export})
 	})
 }

@@ -213,25 +213,25 @@ func (m *manifests) facts() facts.Reader {
 // becomes an annotation, and annotations that cannot be read are refused. What an UPDATE
 // replaces was created in the same way. What is stored is audited as it is. An UPDATE that
 // changes nothing is allowed without policies. For an UPDATE, before is not nil.
-func (m *manifests) request(key types.NamespacedName, operation decision.Operation, before *manifests) (request facts.Request, unchanged bool, refused error) {
+func (m *manifests) request(key types.NamespacedName, operation decision.Operation, before *manifests) (request decision.Input, unchanged bool, refused error) {
 	export := get[*mcsv1beta1.ServiceExport](m, key)
 	if operation == decision.Audit {
-		return facts.Request{Operation: operation, Export: export}, false, nil
+		return decision.Input{Operation: operation, Object: export}, false, nil
 	}
-	request = facts.Request{Operation: operation, Export: export.DeepCopy(), User: cmp.Or(m.clusterset.User, &decision.UserInfo{})}
-	var was *metav1.ObjectMeta
+	request = decision.Input{Operation: operation, Object: export.DeepCopy(), UserInfo: cmp.Or(m.clusterset.User, &decision.UserInfo{})}
+	was := &metav1.ObjectMeta{}
 	if operation == decision.Update {
-		request.OldExport = cmp.Or(get[*mcsv1beta1.ServiceExport](before, key), export).DeepCopy()
-		was = &request.OldExport.ObjectMeta
-		if err := admit.MoveScope(was, nil); err != nil {
+		request.OldObject = cmp.Or(get[*mcsv1beta1.ServiceExport](before, key), export).DeepCopy()
+		was = &request.OldObject.ObjectMeta
+		if err := admit.MoveScope(was, &metav1.ObjectMeta{}); err != nil {
 			return request, false, err
 		}
 	}
-	now := &request.Export.ObjectMeta
+	now := &request.Object.ObjectMeta
 	if err := admit.MoveScope(now, was); err != nil {
 		return request, false, err
 	}
-	if was != nil && admit.Unchanged(request.Export, request.OldExport) {
+	if operation == decision.Update && admit.Unchanged(request.Object, request.OldObject) {
 		return request, true, nil
 	}
 	refused, _ = admit.Check(now, was, func() (*corev1.Service, error) { return get[*corev1.Service](m, key), nil })

@@ -167,7 +167,7 @@ func TestAllEnginesAgree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			export := w.Export(0)
 			change(export)
-			request := facts.Request{Operation: decision.Create, User: &decision.UserInfo{Groups: []string{}}, Export: export}
+			request := decision.Input{Operation: decision.Create, UserInfo: &decision.UserInfo{Groups: []string{}}, Object: export}
 			want := w.Reviewer(comity).Review(t.Context(), request)
 			for other, evaluator := range map[string]facts.Evaluator{"Gatekeeper's way": gatekeeper, "CEL": precompiled} {
 				if got := w.Reviewer(evaluator).Review(t.Context(), request); got.Outcome != want.Outcome {

@@ -68,8 +68,8 @@ deny contains {"msg": sprintf("not to cluster %s", [id])} if some id in input.ef
 			return out
 		}
 		update := func(before, after *mcsv1beta1.ServiceExport) []string {
-			return said(reviewer.Review(ctx, facts.Request{
-				Operation: decision.Update, User: &decision.UserInfo{Username: "jane"}, OldExport: before, Export: after,
+			return said(reviewer.Review(ctx, decision.Input{
+				Operation: decision.Update, UserInfo: &decision.UserInfo{Username: "jane"}, OldObject: before, Object: after,
 			}))
 		}
 		const (
