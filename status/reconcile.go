@@ -145,13 +145,12 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	}
 	now := r.Now()
 	wanted := compute.Import(in, metav1.NewTime(now))
-	if len(wanted.Conditions) == 0 && !model.AppliedBy(imported, model.FieldOwner, "status") {
+	last, known := r.foreign.Get(imported.UID)
+	switch {
+	case len(wanted.Conditions) == 0 && !model.AppliedBy(imported, model.FieldOwner, "status"),
+		known && compute.SameImport(last.(mcsv1beta1.ServiceImportStatus), wanted):
 		return ctrl.Result{}, nil
-	}
-	if last, known := r.foreign.Get(imported.UID); known && compute.SameImport(last.(mcsv1beta1.ServiceImportStatus), wanted) {
-		return ctrl.Result{}, nil
-	}
-	if len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted) {
+	case len(wanted.Conditions) > 0 && compute.Covers(imported.Status, wanted):
 		r.foreign.Add(imported.UID, wanted)
 		return ctrl.Result{}, nil
 	}

@@ -82,11 +82,11 @@ func (in ExportInput) admissionIsSettled(old, _ metav1.Condition) bool {
 // unsynced, the problems of an import are not known. With the same source clusters
 // and status, the stored condition stays: it may name problems. An import that
 // such a problem kept from being used does not become Pending either.
-func (in ImportInput) readinessIsSettled(clusters []mcsv1beta1.ClusterStatus, old, wanted metav1.Condition) bool {
+func (in ImportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
 	isUnsynced := func(c mcsv1beta1.ClusterStatus) bool {
 		return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
 	}
-	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(clusters)) &&
+	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(in.clusters)) &&
 		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
 	return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
 		old.Status != metav1.ConditionTrue && wanted.Reason != model.ReasonPending

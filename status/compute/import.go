@@ -35,6 +35,8 @@ type ImportInput struct {
 	Foreign bool
 	// Observation is what the sync loop found; nil before its first result.
 	Observation *model.Observation
+
+	clusters []mcsv1beta1.ClusterStatus // of the new status
 }
 
 func (in ImportInput) key() types.NamespacedName {
@@ -50,20 +52,19 @@ var occasional = []string{condition.TypeAvailable, condition.TypeSourceMissing, 
 // import that is foreign, and that no member of ours contributes to, it is nothing.
 func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 	old := in.Import.Status.Conditions
-	status := mcsv1beta1.ServiceImportStatus{Clusters: sources(in)}
+	in.clusters = sources(in)
+	status := mcsv1beta1.ServiceImportStatus{Clusters: in.clusters}
 	switch {
-	case in.Foreign && len(status.Clusters) == 0:
+	case in.Foreign && len(in.clusters) == 0:
 		return status
 	case in.Foreign:
-		status.Conditions = []metav1.Condition{condition.ImportReady(foreignReadiness(in.Import, status.Clusters))}
+		status.Conditions = []metav1.Condition{condition.ImportReady(foreignReadiness(in))}
 	default:
 		status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsAbsent
 		if in.Slices {
 			status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 		}
-		status.Conditions = []metav1.Condition{hold(old, condition.ImportReady(importReadiness(in, status.Clusters)), func(was, wanted metav1.Condition) bool {
-			return in.readinessIsSettled(status.Clusters, was, wanted)
-		})}
+		status.Conditions = []metav1.Condition{hold(old, condition.ImportReady(importReadiness(in)), in.readinessIsSettled)}
 	}
 	if in.Observation == nil {
 		status.Conditions = append(status.Conditions, present(old, occasional...)...)
@@ -94,7 +95,7 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 	})
 }
 
-func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) (reason, message string) {
+func importReadiness(in ImportInput) (reason, message string) {
 	var problems []model.Problem
 	if in.Observation != nil {
 		problems = ranked(in.Observation.Problems)
@@ -106,7 +107,7 @@ func importReadiness(in ImportInput, clusters []mcsv1beta1.ClusterStatus) (reaso
 	if missing := missing(in); missing != "" {
 		return model.ReasonPending, missing
 	}
-	ids := sorted(clusters)
+	ids := sorted(in.clusters)
 	if len(ids) == 0 {
 		return model.ReasonPending, "it is not known yet which clusters export this Service" + troubles("; ", problems)
 	}
@@ -142,12 +143,16 @@ func stopper(in ImportInput, problems []model.Problem) int {
 
 // foreignReadiness follows the spec that the other implementation wrote: Comity
 // made no derived objects to check.
-func foreignReadiness(imported *mcsv1beta1.ServiceImport, clusters []mcsv1beta1.ClusterStatus) (reason, message string) {
-	list := decision.Clusters(sorted(clusters))
-	if imported.Spec.Type != mcsv1beta1.Headless && len(imported.Spec.IPs) == 0 {
+func foreignReadiness(in ImportInput) (reason, message string) {
+	list := decision.Clusters(sorted(in.clusters))
+	if in.lacksIP() {
 		return model.ReasonPending, "the implementation that made this ServiceImport has not given it an IP yet; exported by " + list
 	}
 	return condition.ReasonImportReady, "made by another implementation than Comity; exported by " + list
+}
+
+func (in ImportInput) lacksIP() bool {
+	return in.Import.Spec.Type != mcsv1beta1.Headless && len(in.Import.Spec.IPs) == 0
 }
 
 // missing names what the import still needs before it can be used; empty if nothing.
@@ -158,7 +163,7 @@ func missing(in ImportInput) string {
 		return "no derived Service is assigned yet; Comity is working on it"
 	case in.Derived == nil:
 		return fmt.Sprintf("derived Service %s/%s does not exist yet; Comity is working on it", in.Import.Namespace, derived)
-	case in.Import.Spec.Type != mcsv1beta1.Headless && len(in.Import.Spec.IPs) == 0:
+	case in.lacksIP():
 		return fmt.Sprintf("derived Service %s/%s has no cluster IP yet, so spec.ips is empty", in.Import.Namespace, derived)
 	}
 	return ""
