@@ -314,28 +314,27 @@ func frozen(in ImportInput) []metav1.Condition {
 // freezeText says why, and what ends it. An export that is not read though nothing keeps its
 // cluster from being read is one that cannot be decided.
 func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) string {
-	text := fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and ", f.By.Cluster)
 	why := ""
 	if f.Why != "" {
 		why = ": " + model.Bound(plain(f.Why), maxQuoted)
 	}
-	takeover := fmt.Sprintf("; or let another export decide: kubectl comity confirm takeover %s --from CLUSTER", key)
-	undecided := by.State == model.Connected && by.Reason+by.Message == ""
-	switch {
+	cause, end := "is refused here"+why, fmt.Sprintf("the next export decides from %s on", moment(f.Until))
+	takeover := fmt.Sprintf("or let another export decide: kubectl comity confirm takeover %s --from CLUSTER", key)
+	switch undecided := by.State == model.Connected && by.Reason+by.Message == ""; {
 	case f.State == model.SourceNotRead && undecided:
-		return text + "it is not known whether that may be imported" + why + takeover
+		cause, end = "it is not known whether that may be imported"+why, takeover
 	case f.State == model.SourceNotRead:
-		return text + fmt.Sprintf("cluster %[1]s is not read%[2]s; if it is gone for good: kubectl comity leave --id %[1]s <context of this cluster>", f.By.Cluster, why) + takeover
+		cause = fmt.Sprintf("cluster %s is not read%s", f.By.Cluster, why)
+		end = fmt.Sprintf("if it is gone for good: kubectl comity leave --id %s <context of this cluster>; %s", f.By.Cluster, takeover)
 	case f.State == model.SourceMissing:
-		return text + fmt.Sprintf("that export is missing since %s; if it is gone for good: kubectl comity confirm missing %s", moment(f.Since), f.By.Cluster) + takeover
+		cause = "that export is missing since " + moment(f.Since)
+		end = fmt.Sprintf("if it is gone for good: kubectl comity confirm missing %s; %s", f.By.Cluster, takeover)
 	case f.State == model.SourceEnded:
-		text += "was deleted"
+		cause = "was deleted"
 	case f.State == model.SourceSuspended:
-		text += "was withdrawn" + why
-	default:
-		text += "is refused here" + why
+		cause = "was withdrawn" + why
 	}
-	return fmt.Sprintf("%s; the next export decides from %s on", text, moment(f.Until))
+	return fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and %s; %s", f.By.Cluster, cause, end)
 }
 
 // takeover is TakeoverHeld: which export waits to decide the import, and how to
