@@ -58,7 +58,7 @@ func TestFence(t *testing.T) {
 }
 
 func TestALeaderIsFencedBeforeAnotherMayLead(t *testing.T) {
-	timing := DefaultTiming()
+	timing := DefaultOptions().Timing
 	if timing.RenewDeadline >= timing.LeaseDuration || timing.RetryPeriod >= timing.RenewDeadline {
 		t.Errorf("renewed every %v, fenced after %v, another leads after %v: each must be shorter than the next",
 			timing.RetryPeriod, timing.RenewDeadline, timing.LeaseDuration)

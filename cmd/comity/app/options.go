@@ -121,7 +121,11 @@ const (
 
 // DefaultOptions are the options of the Deployment.
 func DefaultOptions() Options {
-	o := Options{Timing: DefaultTiming()}
+	o := Options{Timing: Timing{
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		PeersRead: 30 * time.Second, AwaitDefinitions: 2 * time.Second, WatchDefinitions: 5 * time.Second, AgentInfo: 10 * time.Second,
+		Status: 5 * time.Second, Probe: 2 * time.Second, Retry: 10 * time.Second, Hub: 5 * time.Second,
+	}}
 	o.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
 	return o
 }
@@ -305,13 +309,4 @@ type Timing struct {
 	Retry time.Duration
 	// Hub is how often the kubeconfig file and the namespaces of a hub are read.
 	Hub time.Duration
-}
-
-// DefaultTiming is that of the Deployment.
-func DefaultTiming() Timing {
-	return Timing{
-		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-		PeersRead: 30 * time.Second, AwaitDefinitions: 2 * time.Second, WatchDefinitions: 5 * time.Second, AgentInfo: 10 * time.Second,
-		Status: 5 * time.Second, Probe: 2 * time.Second, Retry: 10 * time.Second, Hub: 5 * time.Second,
-	}
 }
