@@ -10,7 +10,6 @@
 package decision
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,7 +71,7 @@ type Input struct {
 	Service *corev1.Service `json:"service"`
 	// Ports are those of the Service that are exported: all, or those that the
 	// annotation comity.dev/export-ports names.
-	Ports List[mcsv1beta1.ServicePort] `json:"ports"`
+	Ports []mcsv1beta1.ServicePort `json:"ports"`
 	// Namespace is the namespace of the export, nil only if it vanished meanwhile.
 	Namespace *corev1.Namespace `json:"namespace"`
 	// Cluster is the id of the cluster that decides.
@@ -86,9 +85,9 @@ type Input struct {
 	// Destinations are the members in EffectiveScope, in groups of which the namespace
 	// has the same presence and the same identity labels, in the order of their first
 	// cluster. There are few, however many members there are.
-	Destinations List[Destination] `json:"destinations"`
+	Destinations []Destination `json:"destinations"`
 	// Peers are the other members of the clusterset by cluster id.
-	Peers Map[Peer] `json:"peers"`
+	Peers map[string]Peer `json:"peers"`
 }
 
 // AsWritten is an export in the one version that policies know, whichever version it was written in,
@@ -102,33 +101,11 @@ func AsWritten(export *mcsv1beta1.ServiceExport) *mcsv1beta1.ServiceExport {
 	return &shallow
 }
 
-// List is a list of which the JSON is never null, so that no rule meets one.
-type List[T any] []T
-
-// MarshalJSON implements json.Marshaler.
-func (l List[T]) MarshalJSON() ([]byte, error) {
-	if l == nil {
-		l = List[T]{}
-	}
-	return json.Marshal([]T(l))
-}
-
-// Map is a map of which the JSON is never null.
-type Map[V any] map[string]V
-
-// MarshalJSON implements json.Marshaler.
-func (m Map[V]) MarshalJSON() ([]byte, error) {
-	if m == nil {
-		m = Map[V]{}
-	}
-	return json.Marshal(map[string]V(m))
-}
-
 // Destination are clusters to which the export is published and which do not differ
 // in what they publish of the namespace.
 type Destination struct {
 	// Clusters are the ids, sorted.
-	Clusters List[string] `json:"clusters"`
+	Clusters []string `json:"clusters"`
 	// Namespace is the namespace of the export's namespace name in each of them.
 	Namespace PeerNamespace `json:"namespace"`
 }
@@ -162,7 +139,7 @@ type ImportSource struct {
 	Cluster string `json:"cluster"`
 	// Labels are those of the member's Peer in the importing cluster, which the
 	// administrator of that cluster chooses.
-	Labels Map[string] `json:"labels"`
+	Labels map[string]string `json:"labels"`
 	// Unknown is true while Labels are not known, because the Peer is missing or
 	// refused.
 	Unknown bool `json:"-"`
@@ -174,19 +151,19 @@ type ImportedExport struct {
 	Name      string `json:"name"`
 	// Type is ClusterSetIP or Headless.
 	Type  mcsv1beta1.ServiceImportType `json:"type"`
-	Ports List[mcsv1beta1.ServicePort] `json:"ports"`
+	Ports []mcsv1beta1.ServicePort     `json:"ports"`
 	// Labels and Annotations are those that the exporter adds to the import.
-	Labels      Map[string] `json:"labels"`
-	Annotations Map[string] `json:"annotations"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
 	// Tiers are those that the import has here if this export decides it: those of the
 	// ServiceImport, of the export, or of the Namespace; empty if there are none.
-	Tiers List[string] `json:"tiers"`
+	Tiers []string `json:"tiers"`
 }
 
 // UserInfo is the user who made the request.
 type UserInfo struct {
-	Username string       `json:"username"`
-	Groups   List[string] `json:"groups"`
+	Username string   `json:"username"`
+	Groups   []string `json:"groups"`
 }
 
 // Scope is a set of clusters: a parsed comity.dev/export-to annotation, or what
@@ -195,7 +172,7 @@ type Scope struct {
 	// All is true when no annotation narrows the scope.
 	All bool `json:"all"`
 	// Clusters are the ids, sorted.
-	Clusters List[string] `json:"clusters"`
+	Clusters []string `json:"clusters"`
 	// Problem says why an annotation could not be read, or, of EffectiveScope, why no
 	// cluster is left; empty otherwise.
 	Problem string `json:"problem,omitempty"`
@@ -205,7 +182,7 @@ type Scope struct {
 type Peer struct {
 	// Labels are those of the Peer in this cluster, which the local
 	// administrator chooses.
-	Labels Map[string] `json:"labels"`
+	Labels map[string]string `json:"labels"`
 	// Namespace is the peer's namespace of the export's namespace name.
 	Namespace PeerNamespace `json:"namespace"`
 }
@@ -226,7 +203,7 @@ const (
 type PeerNamespace struct {
 	Presence Presence `json:"presence"`
 	// Labels are the identity labels of the namespace.
-	Labels Map[string] `json:"labels"`
+	Labels map[string]string `json:"labels"`
 }
 
 // Outcome is the result of a policy evaluation.

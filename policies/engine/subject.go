@@ -29,8 +29,9 @@ type Subject struct {
 	Stands decision.Softening
 	// Unread and Unknown are those of an ImportInput.
 	Unread, Unknown bool
-	// Parts are the JSON of the parts of the input; empty for one that there is not.
-	Parts [parts][]byte
+	// Text is the JSON of the parts of the input, which end at Ends.
+	Text []byte
+	Ends [parts]int
 	// Before is the export before an update of what is published; nil for anything else.
 	Before *Subject
 
@@ -116,8 +117,10 @@ func (s *Subject) read(terms *lru.Cache) error {
 	if s.fields != nil {
 		return nil
 	}
-	fields := make(map[string]any, 2*parts)
-	for part, text := range s.Parts {
+	fields, begin := make(map[string]any, 2*parts), 0
+	for part, end := range s.Ends {
+		text := s.Text[begin:end]
+		begin = end
 		if len(text) == 0 {
 			continue
 		}

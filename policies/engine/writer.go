@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,7 +19,8 @@ import (
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
-// Writer makes Subjects. They have the JSON of the input, save that managedFields are left out,
+// Writer makes Subjects. They have the JSON of the input, save that a nil map is {} and a nil
+// list is [], so that no rule meets an unexpected null, and that managedFields are left out,
 // which are bookkeeping and often most of an object.
 //
 // It keeps the JSON of Services, Namespaces, destinations and peers, which usually are those
@@ -38,24 +40,32 @@ func (w Writer) Export(in decision.Input) (*Subject, error) {
 	if in.Operation == decision.Audit && in.Published {
 		s.Stands = decision.ByExisting
 	}
+	var texts [parts][]byte
 	var errs [parts + 1]error
 	if in.Before != nil && in.Operation == decision.Update && in.Published {
 		s.Before, errs[parts] = w.Export(*in.Before)
 	}
 	if in.Object != nil {
 		s.Namespace, s.Name = in.Object.Namespace, in.Object.Name
-		s.Parts[partObject], errs[partObject] = json.Marshal(decision.AsWritten(in.Object))
+		texts[partObject], errs[partObject] = json.Marshal(decision.AsWritten(in.Object))
 	}
 	if in.OldObject != nil {
-		s.Parts[partOldObject], errs[partOldObject] = json.Marshal(decision.AsWritten(in.OldObject))
+		texts[partOldObject], errs[partOldObject] = json.Marshal(decision.AsWritten(in.OldObject))
 	}
-	s.Parts[partService], errs[partService] = keptObject(w, in.Service)
-	s.Parts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
-	s.Parts[partDestinations], errs[partDestinations] = w.view(in.Destinations)
-	s.Parts[partPeers], errs[partPeers] = w.view(in.Peers)
+	texts[partService], errs[partService] = keptObject(w, in.Service)
+	texts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
+	texts[partDestinations], errs[partDestinations] = w.view(in.Destinations, destinationsValue)
+	texts[partPeers], errs[partPeers] = w.view(in.Peers, peersValue)
 	in.Object, in.OldObject, in.Service, in.Namespace, in.Destinations, in.Peers = nil, nil, nil, nil, nil, nil
-	s.Parts[partRest], errs[partRest] = json.Marshal(in)
-	return s.written(errs[:])
+	in.Ports = notNil(in.Ports)
+	for _, scope := range []*decision.Scope{&in.Scope, &in.NamespaceScope, &in.EffectiveScope} {
+		scope.Clusters = notNil(scope.Clusters)
+	}
+	if in.UserInfo != nil {
+		in.UserInfo = &decision.UserInfo{Username: in.UserInfo.Username, Groups: notNil(in.UserInfo.Groups)}
+	}
+	texts[partRest], errs[partRest] = json.Marshal(in)
+	return s.with(texts, errs[:])
 }
 
 // Import is the import of one export from one source cluster. It is an audit.
@@ -67,17 +77,27 @@ func (w Writer) Import(in decision.ImportInput) (*Subject, error) {
 	if in.Imported {
 		s.Stands = decision.ByImported
 	}
+	in.Source.Labels = notNilMap(in.Source.Labels)
+	in.Export.Ports, in.Export.Tiers = notNil(in.Export.Ports), notNil(in.Export.Tiers)
+	in.Export.Labels, in.Export.Annotations = notNilMap(in.Export.Labels), notNilMap(in.Export.Annotations)
+	var texts [parts][]byte
 	var errs [parts]error
-	s.Parts[partExport], errs[partExport] = json.Marshal(in.Export)
-	s.Parts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
+	texts[partExport], errs[partExport] = json.Marshal(in.Export)
+	texts[partNamespace], errs[partNamespace] = keptObject(w, in.Namespace)
 	in.Export, in.Namespace = decision.ImportedExport{}, nil
-	s.Parts[partRest], errs[partRest] = json.Marshal(in)
-	return s.written(errs[:])
+	texts[partRest], errs[partRest] = json.Marshal(in)
+	return s.with(texts, errs[:])
 }
 
-func (s *Subject) written(errs []error) (*Subject, error) {
+func (s *Subject) with(texts [parts][]byte, errs []error) (*Subject, error) {
 	if err := cmp.Or(errs...); err != nil {
 		return nil, fmt.Errorf("write the input: %w", err)
+	}
+	s.Text = slices.Concat(texts[:]...)
+	end := 0
+	for i, text := range texts {
+		end += len(text)
+		s.Ends[i] = end
 	}
 	return s, nil
 }
@@ -144,14 +164,49 @@ type viewKey struct {
 	length int
 }
 
-func (w Writer) view(of any) ([]byte, error) {
+func (w Writer) view(of any, value func(any) any) ([]byte, error) {
 	at := reflect.ValueOf(of)
 	if w.kept == nil || at.Len() == 0 { // what is empty has no address of its own
-		return json.Marshal(of)
+		return json.Marshal(value(of))
 	}
 	written, err := kept(w.kept, viewKey{at.Pointer(), at.Len()}, func() (view, error) {
-		text, err := json.Marshal(of)
+		text, err := json.Marshal(value(of))
 		return view{of, text}, err
 	})
 	return written.text, err
+}
+
+func peersValue(peers any) any {
+	all := map[string]decision.Peer{}
+	for id, peer := range peers.(map[string]decision.Peer) {
+		all[id] = decision.Peer{Labels: notNilMap(peer.Labels), Namespace: namespaceValue(peer.Namespace)}
+	}
+	return all
+}
+
+func destinationsValue(destinations any) any {
+	all := []decision.Destination{}
+	for _, d := range destinations.([]decision.Destination) {
+		all = append(all, decision.Destination{Clusters: notNil(d.Clusters), Namespace: namespaceValue(d.Namespace)})
+	}
+	return all
+}
+
+func namespaceValue(n decision.PeerNamespace) decision.PeerNamespace {
+	n.Labels = notNilMap(n.Labels)
+	return n
+}
+
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func notNilMap(m map[string]string) map[string]string {
+	if m == nil {
+		return map[string]string{}
+	}
+	return m
 }

@@ -65,15 +65,16 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 // Service of the export, nil if there is none (yet); it is called only if the ports need it.
 // unread is its error.
 func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
-	_, errSelector := model.ScopeOfSelector(now.Annotations[model.AnnotationExportToSelector], nil)
-	_, errTiers := model.ParseTiers(now.Annotations[model.AnnotationTiers])
-	for _, read := range []struct {
+	for _, of := range []struct {
 		annotation, what string
-		err              error
-	}{{model.AnnotationExportToSelector, "selector", errSelector}, {model.AnnotationTiers, "tiers", errTiers}} {
-		if read.err != nil && changes(now, was, read.annotation) {
+		read             func(text string) error
+	}{{model.AnnotationExportToSelector, "selector", readSelector}, {model.AnnotationTiers, "tiers", readTiers}} {
+		if !changes(now, was, of.annotation) {
+			continue
+		}
+		if err := of.read(now.Annotations[of.annotation]); err != nil {
 			return fmt.Errorf("ServiceExport %s/%s, annotation %s: %w. Remedy: correct the %s, or remove the annotation",
-				now.Namespace, now.Name, read.annotation, read.err, read.what), nil
+				now.Namespace, now.Name, of.annotation, err, of.what), nil
 		}
 	}
 	if !changes(now, was, model.AnnotationExportPorts) {
@@ -91,6 +92,16 @@ func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error))
 		return fmt.Errorf("%s. Remedy: correct the list, or remove the annotation to export every port", problem), nil
 	}
 	return nil, nil
+}
+
+func readSelector(text string) error {
+	_, err := model.ScopeOfSelector(text, nil)
+	return err
+}
+
+func readTiers(text string) error {
+	_, err := model.ParseTiers(text)
+	return err
 }
 
 // changes reports whether a request writes an annotation.

@@ -187,7 +187,7 @@ func TestInputHasThePortsThatAreShared(t *testing.T) {
 		name        string
 		annotations map[string]string
 		objects     []client.Object
-		want        decision.List[mcsv1beta1.ServicePort]
+		want        []mcsv1beta1.ServicePort
 	}{
 		{"all", nil, []client.Object{stored}, []mcsv1beta1.ServicePort{http, admin}},
 		{"one", ports("admin"), []client.Object{stored}, []mcsv1beta1.ServicePort{admin}},
@@ -361,7 +361,7 @@ func TestBeforeIsTheAuditOfWhatAnUpdateReplaces(t *testing.T) {
 	if diff := cmp.Diff(want, *in.Before, ignoreVersions); diff != "" {
 		t.Errorf("an audit of the old export gives something else (-audit +before):\n%s", diff)
 	}
-	if diff := cmp.Diff(decision.List[string]{"b"}, in.Before.EffectiveScope.Clusters); diff != "" {
+	if diff := cmp.Diff([]string{"b"}, in.Before.EffectiveScope.Clusters); diff != "" {
 		t.Errorf("the scope before (-want +got):\n%s", diff)
 	}
 

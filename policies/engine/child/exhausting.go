@@ -6,6 +6,7 @@ package child
 import (
 	"crypto/sha256"
 	"fmt"
+	"sync"
 
 	"k8s.io/utils/lru"
 
@@ -71,8 +72,8 @@ func (o offenders) suspects(now *loaded) map[string]string {
 
 // fail are the policies that ended a process for this input, and why, by name.
 func (o offenders) fail(now *loaded, on *engine.Subject) map[string]string {
-	subject := digestOf(on)
-	return o.named(now, func(digest string) string { return known(o.inputs, input{digest, subject}) })
+	subject := sync.OnceValue(func() string { return digestOf(on) })
+	return o.named(now, func(digest string) string { return known(o.inputs, input{digest, subject()}) })
 }
 
 // named are the policies that have a reason, by name; nil if no policy ended a process.
@@ -97,6 +98,6 @@ func known(texts *lru.Cache, key any) string {
 }
 
 func digestOf(on *engine.Subject) string {
-	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Parts))
+	sum := sha256.Sum256(fmt.Append(nil, on.Stage, on.Cluster, on.Stands, on.Ends, string(on.Text)))
 	return string(sum[:])
 }

@@ -56,7 +56,6 @@ func schemaOf(t reflect.Type) map[string]any {
 		return schemaOf(t.Elem())
 	case t == timeType:
 		return map[string]any{"type": []any{"string", "null"}}
-	case t.PkgPath() == inputs[v1alpha1.StageExport].PkgPath(): // a List or Map of ours has the JSON of its kind
 	case t == bytesType, t.Implements(marshaler), t.Implements(textMarshal):
 		return map[string]any{}
 	}
