@@ -30,8 +30,8 @@ import (
 // of it, its Service, its Namespace, the policies and the namespaces of the other members; for
 // an import from a cluster the policies, the Namespace, the labels of the cluster, and what the
 // export is. So a changed endpoint costs no evaluation. It never keeps an answer that was not
-// reached. All fields that are exported are required, of either for what uses them. All methods
-// may be called from any goroutine.
+// reached. All fields that are exported are required, those for imports only if it is used as an
+// ImportAdmitter. All methods may be called from any goroutine.
 type PolicyCache struct {
 	// Evaluate must read nothing beside the export and what is below, and the
 	// objects through Reader.
