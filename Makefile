@@ -68,8 +68,8 @@ chart: $(HELM) $(HELM_UNITTEST) $(HELM_DOCS) ## Test the chart: lint, unit tests
 	@$(HELM_README) --dry-run | diff charts/comity/README.md - || { echo "charts/comity/README.md is not up to date; run make generate"; exit 1; }
 	$(GO_TEST) -timeout 25m ./chart/...
 
-# The longest suites start first, so that none of them runs alone in the end. Each waits some
-# of its time, so that three at a time keep two cores busy. No result is taken from a cache, which
+# The longest suites start first, so that none of them runs alone in the end. Each waits more
+# than half of its time, so that four at a time keep two cores busy. No result is taken from a cache, which
 # does not know when the agent that a suite starts has changed.
 SUITES := $(addprefix ./envtest/,faults agent hub sync join hostile policies spec peer ...)
 
@@ -81,7 +81,7 @@ envtest: export GOMAXPROCS ?= 1
 envtest: ## Run the suites on real API servers; the first run fetches or builds the binaries.
 	$(call run,clusters/cmd/binaries)
 	KUBEBUILDER_ASSETS="$${KUBEBUILDER_ASSETS:-$$(bin/binaries --print-assets)}" \
-		$(GO_TEST) -timeout 20m -count=1 -p 3 $(ARGS) $(SUITES)
+		$(GO_TEST) -timeout 20m -count=1 -p 4 $(ARGS) $(SUITES)
 
 # The suites that depend most on the API server: admission, definitions, server-side apply, watches.
 OLDEST := manifests webhook status sync policies plan peer join
