@@ -60,16 +60,27 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 }
 
 // Check refuses annotations by which the export would be published nowhere, or with no
-// port, and tiers that cannot be read. was is the metadata that an update replaces, empty for a
+// port, and tiers that cannot be read; and a scope, ports or tiers that are written where nothing reads
+// them, with which the export would reach more clusters than meant. was is the metadata that an update replaces, empty for a
 // creation: what this request did not change is no reason to refuse it. service reads the
 // Service of the export, nil if there is none (yet); it is called only if the ports need it.
 // unread is its error.
 func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
+	for _, key := range []string{model.AnnotationExportTo, model.AnnotationExportToSelector, model.AnnotationExportPorts, model.AnnotationTiers} {
+		if changes(now.Labels, was.Labels, key) {
+			return fmt.Errorf("ServiceExport %s/%s, label %s: expected an annotation. Remedy: remove the label, and set the annotation %s",
+				now.Namespace, now.Name, key, key), nil
+		}
+	}
+	if changes(now.Annotations, was.Annotations, model.LabelExportTo) {
+		return fmt.Errorf("ServiceExport %s/%s, annotation %s: expected %s. Remedy: rename the annotation",
+			now.Namespace, now.Name, model.LabelExportTo, model.AnnotationExportTo), nil
+	}
 	for _, of := range []struct {
 		annotation, what string
 		read             func(text string) error
 	}{{model.AnnotationExportToSelector, "selector", readSelector}, {model.AnnotationTiers, "tiers", readTiers}} {
-		if !changes(now, was, of.annotation) {
+		if !changes(now.Annotations, was.Annotations, of.annotation) {
 			continue
 		}
 		if err := of.read(now.Annotations[of.annotation]); err != nil {
@@ -77,7 +88,7 @@ func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error))
 				now.Namespace, now.Name, of.annotation, err, of.what), nil
 		}
 	}
-	if !changes(now, was, model.AnnotationExportPorts) {
+	if !changes(now.Annotations, was.Annotations, model.AnnotationExportPorts) {
 		return nil, nil
 	}
 	problem := ""
@@ -104,10 +115,10 @@ func readTiers(text string) error {
 	return err
 }
 
-// changes reports whether a request writes an annotation.
-func changes(now, was *metav1.ObjectMeta, annotation string) bool {
-	_, set := now.Annotations[annotation]
-	return set && !same(now.Annotations, was.Annotations, annotation)
+// changes reports whether a request that replaces was by now writes key.
+func changes(now, was map[string]string, key string) bool {
+	_, set := now[key]
+	return set && !same(now, was, key)
 }
 
 // same reports whether key is in both maps with one value, or in neither.

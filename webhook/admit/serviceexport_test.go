@@ -13,7 +13,7 @@ import (
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
-func TestCheckSelectorAndTiers(t *testing.T) {
+func TestCheckScopeAndTiers(t *testing.T) {
 	type m = map[string]string
 	const selector = "comity.dev/export-to-selector"
 	for _, tc := range []struct {
@@ -46,6 +46,19 @@ func TestCheckSelectorAndTiers(t *testing.T) {
 			"tiers that cannot be read", metadata(nil, m{"comity.dev/tiers": "*; self"}), nil,
 			`ServiceExport production/internal-api, annotation comity.dev/tiers: the last tier is "self"; expected * (all other clusters) or none (no other cluster), as in "self; *". ` +
 				"Remedy: correct the tiers, or remove the annotation",
+		},
+		{
+			"a scope as a label", metadata(m{"comity.dev/export-to": "b"}, nil), nil,
+			`ServiceExport production/internal-api, label comity.dev/export-to: expected an annotation. Remedy: remove the label, and set the annotation comity.dev/export-to`,
+		},
+		{
+			"ports as a label", metadata(m{"comity.dev/export-ports": "http"}, nil), metadata(nil, nil),
+			`ServiceExport production/internal-api, label comity.dev/export-ports: expected an annotation. Remedy: remove the label, and set the annotation comity.dev/export-ports`,
+		},
+		{"a label that was stored and stays", metadata(m{"comity.dev/export-to": "b"}, nil), metadata(m{"comity.dev/export-to": "b"}, nil), ""},
+		{
+			"a scope without the prefix", metadata(nil, m{"export-to": "b"}), nil,
+			`ServiceExport production/internal-api, annotation export-to: expected comity.dev/export-to. Remedy: rename the annotation`,
 		},
 		{"tiers that were stored and stay", metadata(nil, m{"comity.dev/tiers": "self"}), metadata(nil, m{"comity.dev/tiers": "self"}), ""},
 	} {
