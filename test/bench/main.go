@@ -170,7 +170,10 @@ func start(o options, chosen []string) error {
 		b.machine.Build = filepath.Base(o.agent)
 	}
 	if o.write != "" {
-		var err error
+		err := os.MkdirAll(o.write, 0o755) // before hours of measuring, not after
+		if err != nil {
+			return err
+		}
 		if b.results, err = result.Load(o.write); err != nil {
 			return err
 		}
