@@ -24,6 +24,7 @@ const settling = 2 * time.Minute
 // importing is a decision while it is made.
 type importing struct {
 	ImportView
+	rulings  map[model.ClusterID]ruling
 	unsynced []model.ClusterID
 	// before is the list that the table is applied to, list what becomes of it. forms is
 	// true if there was none.
@@ -40,7 +41,10 @@ type importing struct {
 }
 
 func newImporting(v ImportView) *importing {
-	i := &importing{ImportView: v, before: v.ownListed(), standing: plan.Standing(v.Current, v.Local.Key, nil)}
+	i := &importing{ImportView: v, rulings: map[model.ClusterID]ruling{}, before: v.ownListed(), standing: plan.Standing(v.Current, v.Local.Key, nil)}
+	for n := range v.Peers {
+		i.rulings[v.Peers[n].ID] = v.ruling(&v.Peers[n])
+	}
 	i.unsynced = i.findUnsynced()
 	if i.forms = !i.before.Exists(); i.forms {
 		i.before.Formed = v.Now.UTC().Truncate(time.Second)
@@ -93,7 +97,7 @@ func (i *importing) findUnsynced() []model.ClusterID {
 	var out []model.ClusterID
 	for _, p := range i.Peers {
 		e, listed := i.List.Find(p.ID)
-		if !p.Synced && !p.Removed && !i.ruling(&p).denies() && (!listed || !i.hadID(e)) {
+		if !p.Synced && !p.Removed && !i.rulings[p.ID].denies() && (!listed || !i.hadID(e)) {
 			out = append(out, p.ID)
 		}
 	}

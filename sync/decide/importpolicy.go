@@ -84,7 +84,7 @@ func (i *importing) ruleProblems() []model.Problem {
 		if _, listed := i.before.Find(p.ID); p.Removed || p.Export == nil && !listed {
 			continue
 		}
-		switch r := i.ruling(&p); {
+		switch r := i.rulings[p.ID]; {
 		case r.denies():
 			out = append(out, problem(r.reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, r.why))
 		case p.Export == nil:

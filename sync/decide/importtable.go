@@ -6,16 +6,10 @@ package decide
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/sets"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/exchange"
-	"github.com/comity-mcs/comity/sync/merge"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -82,7 +76,7 @@ func (i *importing) ownSource() source {
 // entry, and publishes nothing that is imported.
 func (i *importing) peerSource(p *exchange.Published) source {
 	entry, listed := i.before.Find(p.ID)
-	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.ruling(p)
+	s, ruled := source{Source: model.Source{Liveness: p.Liveness}}, i.rulings[p.ID]
 	isAllowed, stated := p.Export != nil && ruled.outcome == decision.Allowed, withdraws(p, entry)
 	switch {
 	case p.Removed:
@@ -160,98 +154,4 @@ func OwnEntry(v *ImportView) (model.Entry, bool) { return v.ownListed().Find(v.S
 func IsListedAsOwn(v *ImportView) bool {
 	e, listed := v.List.Find(v.Self)
 	return listed && v.Local.Export != nil && e.UID == v.Local.Export.UID
-}
-
-// deciding is the entry that decides what is served: the first one that is read or kept, or
-// out for less than a minute. False if nothing is served.
-func (i *importing) deciding() (model.Entry, source, bool) {
-	isServed := slices.ContainsFunc(i.list.Entries, func(e model.Entry) bool { return i.sources[e.Cluster].State.IsServed() })
-	e, found := model.Find(i.list.Entries, func(e model.Entry) bool {
-		return isServed && (i.sources[e.Cluster].State.IsServed() || i.Now.Before(e.Since.Add(turnover)))
-	})
-	return e, i.sources[e.Cluster], found
-}
-
-// freeze is why the properties of the import do not change; nil if they may: the entry that
-// decides is not read.
-func (i *importing) freeze() *model.Freeze {
-	e, s, has := i.deciding()
-	if !has || s.State.IsRead() {
-		return nil
-	}
-	f := &model.Freeze{By: e.SourceExport, State: s.State, Why: s.Why, Since: e.Since}
-	switch {
-	case s.State == model.SourceNotRead:
-		f.Since = s.Liveness.Since
-	case s.State.IsOut():
-		f.Until = e.Since.Add(turnover)
-	}
-	return f
-}
-
-// differs reports whether an import as it stands is not what its exports are resolved to;
-// true if nothing stands.
-func differs(standing, resolved *model.Import) bool {
-	if resolved == nil || standing == nil {
-		return resolved != nil
-	}
-	return hasOtherProperties(standing, resolved) || slices.ContainsFunc(resolved.Ports, func(p mcsv1beta1.ServicePort) bool {
-		return !slices.ContainsFunc(standing.Ports, func(s mcsv1beta1.ServicePort) bool { return s.Name == p.Name })
-	})
-}
-
-// kept are the clusters of which what exists stays as it is: the sources that are kept, and
-// the clusters that were not read and are no source.
-func (i *importing) kept() sets.Set[model.ClusterID] {
-	out := sets.New(i.unsynced...)
-	for id, s := range i.sources {
-		if s.State.IsKept() {
-			out.Insert(id)
-		} else if s.State != "" {
-			out.Delete(id)
-		}
-	}
-	return out
-}
-
-// listed are the sources as they are reported, in the order of the list.
-func (i *importing) listed() []model.Source {
-	var out []model.Source
-	for _, e := range i.list.Entries {
-		s := i.sources[e.Cluster].Source
-		s.Cluster, s.UID, s.Since = e.Cluster, e.UID, e.Since
-		out = append(out, s)
-	}
-	return out
-}
-
-// maxChanges bounds how much of the changes is shown, in bytes: the values are text
-// of a member.
-const maxChanges = 300
-
-// takeovers are the changes of the import that wait for a confirmation: KEP-1645 says
-// oldest first, and that lets any member, by a creation time in the past, decide the
-// properties of an import that others serve.
-func takeovers(ordered []model.Export) []model.Takeover {
-	var out []model.Takeover
-	for _, e := range merge.OldestFirst(ordered) {
-		from := slices.IndexFunc(ordered, func(other model.Export) bool { return other.Cluster == e.Cluster })
-		at := slices.IndexFunc(ordered[:from], func(other model.Export) bool { return e.CompareAge(other.SourceExport) < 0 })
-		if at < 0 { // which is so of nearly all: nothing is to be resolved
-			continue
-		}
-		byAge := slices.Insert(slices.Delete(slices.Clone(ordered), from, from+1), at, e)
-		held := model.Takeover{Decider: ordered[at].SourceExport, By: e.SourceExport}
-		var changes []string
-		for _, c := range merge.Changes(merge.Resolve(ordered), merge.Resolve(byAge)) {
-			changes = append(changes, model.OneLine(c.String(), 120))
-			if !slices.Contains(held.Fields, c.Field) {
-				held.Fields = append(held.Fields, c.Field)
-			}
-		}
-		if held.Changes = model.Bound(strings.Join(changes, "; "), maxChanges); len(changes) > 0 {
-			out = append(out, held)
-		}
-	}
-	return out
 }
