@@ -58,16 +58,28 @@ var (
 	Valid = of(kindExport, TypeValid)
 	// Ready says whether a ServiceExport is published for the clusters in its scope.
 	Ready = of(kindExport, TypeReady)
-	// Conflict says in which respects the constituent exports disagree, if they do. The reason
-	// has those of all conflicts, joined by commas without spaces.
-	Conflict = of(kindExport, TypeConflict)
 	// Admitted says whether the policies allow a ServiceExport to be published.
 	Admitted = of(kindExport, TypeAdmitted)
-	// Available says whether every cluster in a ServiceExport's scope imports it. A
-	// reason that is in no table, which a cluster of another version may report,
-	// becomes ReasonNotImported.
-	Available = of(kindExport, TypeAvailable)
 )
+
+// Conflict says in which respects the constituent exports disagree, if they do. The reason
+// has those of all conflicts, joined by commas without spaces, of which the first gives the status.
+func Conflict(reason, message string) metav1.Condition {
+	first, _, _ := strings.Cut(reason, ",")
+	c := of(kindExport, TypeConflict)(first, message)
+	c.Reason = reason
+	return c
+}
+
+// Available says whether every cluster in a ServiceExport's scope imports it. A
+// reason that is in no table, which a cluster of another version may report,
+// becomes ReasonNotImported.
+func Available(reason, message string) metav1.Condition {
+	if find(kindExport, TypeAvailable, reason).status == "" {
+		reason = ReasonNotImported
+	}
+	return of(kindExport, TypeAvailable)(reason, message)
+}
 
 // What makes the conditions of a ServiceImport.
 var (
@@ -88,11 +100,8 @@ var (
 // of gives a reason the status that it has in the table; False if it is in none.
 func of(kind, typ string) func(reason, message string) metav1.Condition {
 	return func(reason, message string) metav1.Condition {
-		status := find(kind, typ, reason).status
-		if status == "" && kind == kindExport && typ == TypeAvailable {
-			reason = ReasonNotImported
-		}
-		return metav1.Condition{Type: typ, Status: cmp.Or(status, no), Reason: reason, Message: model.Bound(message, MaxMessage)}
+		status := cmp.Or(find(kind, typ, reason).status, no)
+		return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: model.Bound(message, MaxMessage)}
 	}
 }
 
@@ -204,11 +213,9 @@ var table = []row{
 	{kindImport, TypeTakeoverHeld, yes, loud, []string{model.ReasonTakeoverHeld}},
 }
 
-// find gives the row of a reason, of several joined by commas that of the first; one without a
-// status if it is in none.
+// find gives the row of a reason; one without a status if it is in none.
 func find(kind, typ, reason string) row {
-	first, _, _ := strings.Cut(reason, ",")
-	found, _ := model.Find(table, func(r row) bool { return r.kind == kind && r.typ == typ && slices.Contains(r.reasons, first) })
+	found, _ := model.Find(table, func(r row) bool { return r.kind == kind && r.typ == typ && slices.Contains(r.reasons, reason) })
 	return found
 }
 
