@@ -102,7 +102,7 @@ func TestSetsWithTheSameIDsHaveOtherNames(t *testing.T) {
 
 func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *testing.T) {
 	for _, c := range []struct {
-		name, mode, want, sync string
+		name, mode, want, more string
 		family                 clusters.Family
 		podSync                time.Duration
 	}{
@@ -111,7 +111,7 @@ func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *test
 `},
 		{name: "a kubelet that looks more often", family: clusters.IPv4, podSync: 10 * time.Second, want: `  podSubnet: 10.101.0.0/16
   serviceSubnet: 10.201.0.0/16
-`, sync: `- |
+`, more: `- |
   kind: KubeletConfiguration
   syncFrequency: 10s
 `},
@@ -119,7 +119,7 @@ func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *test
   serviceSubnet: 10.201.0.0/16,fd00:200:1::/108
   ipFamily: dual
   kubeProxyMode: nftables
-`},
+`, more: proxyLogs},
 		{name: "IPv6 alone", family: clusters.IPv6, want: `  podSubnet: fd00:100:1::/48
   serviceSubnet: fd00:200:1::/108
   ipFamily: ipv6
@@ -134,7 +134,7 @@ func TestTheConfigurationNamesFamiliesModeOfKubeProxyAndPeriodOfKubelets(t *test
 			if c.mode == "nftables" {
 				zones = []string{", topology.kubernetes.io/zone: a-1", ", topology.kubernetes.io/zone: a-2"}
 			}
-			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + patches + c.sync + `nodes:
+			want := "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnetworking:\n" + c.want + patches + c.more + `nodes:
 - role: control-plane
   labels: {topology.kubernetes.io/region: a` + zones[0] + `}
 - role: worker

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -27,6 +28,10 @@ const (
 	createTimeout = 10 * time.Minute
 	// nodesTimeout bounds the wait for Pod CIDRs, which come right after creation.
 	nodesTimeout = time.Minute
+	// zoneTimeout is how long a kube-proxy may take to start, or to start again.
+	zoneTimeout = 30 * time.Second
+	// attemptsOfProxies is how often a kube-proxy starts that misses the zone of its node.
+	attemptsOfProxies = 4
 )
 
 // node is one machine of a cluster: a container of its name.
@@ -89,7 +94,7 @@ func (c *Cluster) startOnce(ctx context.Context, options Options) error {
 	if err := c.serveDNS(ctx, !options.Fresh); err != nil {
 		return err
 	}
-	if err := c.labelZones(ctx, options); err != nil {
+	if err := c.giveZones(ctx, options); err != nil {
 		return err
 	}
 	if len(options.Images) > 0 {
@@ -146,6 +151,9 @@ func (c *Cluster) kindConfig(options Options) string {
 		more += "  kubeProxyMode: " + mode + "\n"
 	}
 	more += patches
+	if c.registersZones(options) {
+		more += proxyLogs
+	}
 	if options.PodSync > 0 {
 		more += fmt.Sprintf("- |\n  kind: KubeletConfiguration\n  syncFrequency: %s\n", options.PodSync)
 	}
@@ -182,16 +190,18 @@ func (c *Cluster) registersZones(options Options) bool { return options.ProxyMod
 // zone is that of a node: each has one of its own, <id>-1, <id>-2, ...
 func (c *Cluster) zone(node int) string { return fmt.Sprintf("%s-%d", c.id, node+1) }
 
-// labelZones gives the nodes their zones once kube-proxy runs, because CoreDNS is reached
-// through it. A kube-proxy that starts can miss the zone that its node already has: it
-// may read the node before its rules are notified of labels. It then ignores all hints.
-func (c *Cluster) labelZones(ctx context.Context, options Options) error {
-	if c.registersZones(options) {
-		return nil
-	}
+// giveZones has every kube-proxy know the zone of its node. One that starts can miss the zone
+// that its node already has: it may read the node before its rules are notified of labels. It
+// then ignores all hints. So nodes that can be labelled later are labelled once kube-proxy
+// runs, because CoreDNS is reached through it; with the others, kube-proxy starts again until
+// it has not missed the zone.
+func (c *Cluster) giveZones(ctx context.Context, options Options) error {
 	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return err
+	}
+	if c.registersZones(options) {
+		return c.awaitZones(ctx, client)
 	}
 	for i, n := range c.nodes {
 		patch := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, corev1.LabelTopologyZone, c.zone(i))
@@ -200,6 +210,48 @@ func (c *Cluster) labelZones(ctx context.Context, options Options) error {
 		}
 	}
 	return nil
+}
+
+// proxyLogs has kube-proxy log that it learned a zone, which nothing else shows.
+const proxyLogs = `- |
+  kind: KubeProxyConfiguration
+  logging: {verbosity: 4}
+`
+
+// learnedZone is in that line.
+const learnedZone = "Updated proxier node topology labels"
+
+func (c *Cluster) awaitZones(ctx context.Context, client kubernetes.Interface) error {
+	pods := client.CoreV1().Pods(metav1.NamespaceSystem)
+	for attempt := 1; ; attempt++ {
+		var ignorant []string
+		err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, zoneTimeout, true, func(ctx context.Context) (bool, error) {
+			list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
+			if err != nil {
+				return false, err
+			}
+			ignorant = nil
+			for _, pod := range list.Items {
+				lines, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+				if err != nil || !strings.Contains(string(lines), learnedZone) {
+					ignorant = append(ignorant, pod.Name)
+				}
+			}
+			return len(ignorant) == 0 && len(list.Items) == len(c.nodes), nil
+		})
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if attempt == attemptsOfProxies {
+			return fmt.Errorf("the Pods %s have not logged %q, so they may ignore the zones of nodes: %w", strings.Join(ignorant, ", "), learnedZone, err)
+		}
+		c.tools.say("kind: in cluster %s, the Pods %s start again, because they missed the zones of their nodes", c.Name(), strings.Join(ignorant, ", "))
+		for _, name := range ignorant {
+			if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+	}
 }
 
 // join writes ranges as kind expects them.
