@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -109,5 +110,15 @@ func newLog(o Options, to io.Writer) logr.Logger {
 	if o.LogFormat == logText {
 		encoder = zap.ConsoleEncoder()
 	}
-	return zap.New(zap.WriteTo(to), zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder)
+	lazy := zap.RawZapOpts(uberzap.WrapCore(func(core zapcore.Core) zapcore.Core { return lazyCore{core} }))
+	return zap.New(zap.WriteTo(to), zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder, lazy)
+}
+
+// lazyCore encodes the values of a logger when something is logged by it: each reconcile has a
+// logger with values of its own, and hardly any logs.
+type lazyCore struct{ zapcore.Core }
+
+// With implements zapcore.Core.
+func (c lazyCore) With(fields []zapcore.Field) zapcore.Core {
+	return lazyCore{zapcore.NewLazyWith(c.Core, fields)}
 }

@@ -162,7 +162,7 @@ func (s *server) Evaluate(q Question, into *Answer) error {
 }
 
 // stackSize is what the stack of an evaluation takes, as a rule, in bytes.
-const stackSize = 32 << 10
+const stackSize = 64 << 10
 
 // growStack has the stack of this goroutine grow once, while nothing is on it. Go doubles a
 // stack, and copies it, each time that it does not suffice: five times in each evaluation.
