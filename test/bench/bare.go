@@ -65,13 +65,16 @@ func (b *bench) bare(ctx context.Context, from string, m *fleet.Member, writes [
 	return best, err
 }
 
-// byImport are the accepted writes for each import, in their order.
+// byImport are the accepted writes for each import, in the order in which they were made.
 func byImport(writes []controlplane.Write) [][]controlplane.Write {
 	imports := map[string][]controlplane.Write{}
 	for _, w := range writes {
 		if name := benchService.FindString(w.URI + string(w.Body)); name != "" && w.Code < http.StatusBadRequest {
 			imports[name] = append(imports[name], w)
 		}
+	}
+	for _, of := range imports {
+		slices.SortStableFunc(of, func(a, b controlplane.Write) int { return a.Received.Compare(b.Received) })
 	}
 	return slices.Collect(maps.Values(imports))
 }

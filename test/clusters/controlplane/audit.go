@@ -43,7 +43,8 @@ func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, "audit.log") }
 
 // Write is one request that changed, or tried to change, an object.
 type Write struct {
-	Time time.Time
+	// Time is when it was answered, Received when it arrived: writes can be answered in another order.
+	Time, Received time.Time
 	// User as authenticated, such as system:serviceaccount:comity-system:comity.
 	User string
 	// Verb is create, update, patch, delete or deletecollection.
@@ -119,6 +120,7 @@ func parseWrite(line []byte) (w Write, ok bool, err error) {
 	var event struct {
 		Stage, Verb, RequestURI string
 		StageTimestamp          time.Time
+		RequestReceived         time.Time `json:"requestReceivedTimestamp"`
 		User                    struct{ Username string }
 		ObjectRef               struct{ APIGroup, Resource, Subresource, Namespace, Name string }
 		ResponseStatus          struct{ Code int32 }
@@ -138,7 +140,7 @@ func parseWrite(line []byte) (w Write, ok bool, err error) {
 		resource += "/" + sub
 	}
 	return Write{
-		Time: event.StageTimestamp, User: event.User.Username, Verb: event.Verb, Resource: resource,
+		Time: event.StageTimestamp, Received: event.RequestReceived, User: event.User.Username, Verb: event.Verb, Resource: resource,
 		Namespace: event.ObjectRef.Namespace, Name: event.ObjectRef.Name, Code: event.ResponseStatus.Code,
 		URI: event.RequestURI, Body: event.RequestObject,
 	}, true, nil
