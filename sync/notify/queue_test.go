@@ -243,7 +243,7 @@ func burst(queue *Queue, taken <-chan string, n int) int {
 	queue.AddFrom("c", item("c"))
 	synctest.Wait()
 	<-taken
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(101 * time.Millisecond) // it has ended: after 100, it may end at any moment
 	for i := range n {
 		queue.AddFrom("b", item("b%d", i))
 	}
