@@ -60,11 +60,11 @@ func Unchanged(now, was *mcsv1beta1.ServiceExport) bool {
 }
 
 // Check refuses annotations by which the export would be published nowhere, or with no
-// port, and tiers that cannot be read; and a scope, ports or tiers that are written where nothing reads
-// them, with which the export would reach more clusters than meant. was is the metadata that an update replaces, empty for a
-// creation: what this request did not change is no reason to refuse it. service reads the
-// Service of the export, nil if there is none (yet); it is called only if the ports need it.
-// unread is its error.
+// port, and tiers that cannot be read; and a scope, ports or tiers that are written where
+// nothing reads them, with which the export would reach more clusters than meant. was is the
+// metadata that an update replaces, empty for a creation: what this request did not change is
+// no reason to refuse it. service reads the Service of the export, nil if there is none (yet);
+// it is called only if the ports need it. unread is its error.
 func Check(now, was *metav1.ObjectMeta, service func() (*corev1.Service, error)) (refused, unread error) {
 	for _, key := range []string{model.AnnotationExportTo, model.AnnotationExportToSelector, model.AnnotationExportPorts, model.AnnotationTiers} {
 		if changes(now.Labels, was.Labels, key) {

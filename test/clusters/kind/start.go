@@ -221,6 +221,7 @@ const proxyLogs = `- |
 // learnedZone is in that line.
 const learnedZone = "Updated proxier node topology labels"
 
+// awaitZones waits until every kube-proxy has learned a zone, and starts those again that have not in time.
 func (c *Cluster) awaitZones(ctx context.Context, client kubernetes.Interface) error {
 	pods := client.CoreV1().Pods(metav1.NamespaceSystem)
 	for attempt := 1; ; attempt++ {
@@ -239,7 +240,7 @@ func (c *Cluster) awaitZones(ctx context.Context, client kubernetes.Interface) e
 			}
 			return len(ignorant) == 0 && len(list.Items) == len(c.nodes), nil
 		})
-		if err == nil || ctx.Err() != nil {
+		if !wait.Interrupted(err) || ctx.Err() != nil {
 			return err
 		}
 		if attempt == attemptsOfProxies {
