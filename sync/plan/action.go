@@ -93,11 +93,6 @@ func each(actions []Action, change func(*Action)) []Action {
 	return actions
 }
 
-// afterAll marks actions that are made only if none before them was refused.
-func afterAll(actions []Action) []Action {
-	return each(actions, func(a *Action) { a.AfterAll = true })
-}
-
 // asRead makes actions depend on the version of the object that was read: what they write
 // follows from it, and a newer version may say something else.
 func asRead(current metav1.Object, actions []Action) []Action {

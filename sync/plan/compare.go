@@ -56,7 +56,7 @@ func compareAll[T Object](kind metav1.TypeMeta, desired []Object, current []T, o
 // does not name.
 func update(desired, current Object) []Action {
 	if slice, is := desired.(*discoveryv1.EndpointSlice); is {
-		return updateOrAdopt(desired, current, sliceHasAll(current.(*discoveryv1.EndpointSlice), slice), strayPatch(current, desired, nil))
+		return updateSlice(slice, current.(*discoveryv1.EndpointSlice))
 	}
 	spec := func(record Object) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
 	strip := mergePatch{}
@@ -136,12 +136,13 @@ func covers(current, desired map[string]string) bool {
 	return true
 }
 
-// sliceHasAll compares endpoints in their order. A derived slice has the
+// updateSlice compares endpoints in their order. A derived slice has the
 // order of its source, so another order means that the source changed.
-func sliceHasAll(current, desired *discoveryv1.EndpointSlice) bool {
-	return current.AddressType == desired.AddressType &&
+func updateSlice(desired, current *discoveryv1.EndpointSlice) []Action {
+	hasAll := current.AddressType == desired.AddressType &&
 		equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
 		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
+	return updateOrAdopt(desired, current, hasAll, strayPatch(current, desired, nil))
 }
 
 // What others added to an object of Comity's, and an apply would not remove.

@@ -121,7 +121,7 @@ func Import(in ImportInput) ImportPlan {
 	if !awaited {
 		plan.Actions = append(plan.Actions, p.serviceImport()...)
 	}
-	plan.Actions = slices.Concat(plan.Actions, mirrored.remove, afterAll(p.surplusServices()))
+	plan.Actions = slices.Concat(plan.Actions, mirrored.remove, p.removeServices(p.existing))
 	return plan
 }
 
@@ -138,7 +138,7 @@ func (p *importer) foreignImportPlan() ImportPlan {
 	if p.existing == nil {
 		return plan
 	}
-	plan.DerivedName = p.existing.Name
+	plan.DerivedName = p.name
 	plan.Actions = p.annotateService()
 	if len(p.Unsynced) > 0 {
 		return plan
@@ -163,7 +163,7 @@ func (p *importer) serviceProblems() []model.Problem {
 		add(model.ReasonTypeChanged, "the export that decides %s is now %s, so derived Service %q is created again; clients have to resolve the name again",
 			p.Key, what, p.name)
 	}
-	if p.unsupported {
+	if p.unsupported() {
 		add(model.ReasonIPFamilyNotSupported, "the export that decides %s has none of the IP families of this cluster (%s); export it with one of them",
 			p.Key, model.Join(p.LocalCluster.Families, " and "))
 	}
@@ -183,16 +183,18 @@ type importer struct {
 	// Service; nil if there is none.
 	own      *mcsv1beta1.ServiceImport
 	existing *corev1.Service
+	// services are the derived Services that Comity manages or adopts: only after a crash
+	// between two writes are there others than existing.
+	services []*corev1.Service
 	// name is that of the existing derived Service, or else the first free one; empty if none
 	// is free. Then only the ServiceImport is created, as for an unsupported IP family.
 	name string
 	// ports are the ports of the import that slices may serve.
 	ports []mcsv1beta1.ServicePort
 	// families are those of the derived Service. If they are nil, the API server
-	// chooses; if they are empty but not nil, unsupported is true.
-	families    []corev1.IPFamily
-	unsupported bool
-	hints       hintRule
+	// chooses; if they are empty but not nil, none is supported.
+	families []corev1.IPFamily
+	hints    hintRule
 	// takesOver is true if objects of the Sveltos pipeline are adopted.
 	takesOver bool
 	// currentSlices are those of Current, and desiredSlices those that are to exist, by name,
@@ -208,8 +210,9 @@ func newImporter(in ImportInput) *importer {
 		slices.ContainsFunc(p.Current.Slices, func(s *discoveryv1.EndpointSlice) bool { return p.Unsynced.Has(p.adoptedFrom(s)) })
 	p.own = p.ownImport()
 	p.name, _ = model.Find(derivedNames(p.Key, p.Current.announced()), func(name string) bool { return p.occupier(name) == nil })
-	if own := p.ownServices(); len(own) > 0 {
-		p.existing, p.name = own[0], own[0].Name
+	p.services = slices.DeleteFunc(derivedServices(p.Current, p.Key), func(s *corev1.Service) bool { return !model.IsManaged(s) && !p.adoptsService(s) })
+	if len(p.services) > 0 {
+		p.existing, p.name = p.services[0], p.services[0].Name
 	}
 	if in.Desired == nil {
 		return p
@@ -227,14 +230,15 @@ func (p *importer) resolveFamilies() {
 	switch {
 	case p.existing != nil && p.Frozen:
 		p.families = existing
-		return
 	case p.existing == nil && p.Frozen && p.own != nil && p.own.Annotations[model.AnnotationDerivedName] == "" && p.name != "": // it never had a Service: nothing else would say so
 		p.families = []corev1.IPFamily{}
 	default:
 		p.families = supportedFamilies(p.Desired.IPFamilies, p.LocalCluster.Families, existing)
 	}
-	p.unsupported = p.families != nil && len(p.families) == 0
 }
+
+// unsupported reports whether this cluster has none of the IP families of the import.
+func (p *importer) unsupported() bool { return p.families != nil && len(p.families) == 0 }
 
 // ownImport is the existing ServiceImport if Comity manages it, or if the Sveltos
 // pipeline created it and it is to be adopted; nil otherwise. That of the pipeline has no mark
@@ -258,17 +262,13 @@ func (p *importer) ownImport() *mcsv1beta1.ServiceImport {
 func (p *importer) remove() ImportPlan {
 	mirrored := p.slices()
 	plan := ImportPlan{Unready: p.unready}
-	stays := p.KeepAddress && p.existing != nil
-	if stays {
-		plan.DerivedName, plan.Actions = p.existing.Name, p.annotateService()
+	var kept *corev1.Service
+	if p.KeepAddress && p.existing != nil {
+		kept, plan.DerivedName, plan.Actions = p.existing, p.name, p.annotateService()
 	}
 	if p.own != nil {
 		plan.Actions = append(plan.Actions, remove(p.own, importKind)...)
 	}
-	plan.Actions = slices.Concat(plan.Actions, mirrored.apply, mirrored.remove)
-	if p.existing != nil && !stays {
-		plan.Actions = append(plan.Actions, afterAll(remove(p.existing, serviceKind))...)
-	}
-	plan.Actions = append(plan.Actions, afterAll(p.surplusServices())...)
+	plan.Actions = slices.Concat(plan.Actions, mirrored.apply, mirrored.remove, p.removeServices(kept))
 	return plan
 }

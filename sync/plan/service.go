@@ -32,29 +32,21 @@ func derivedNames(key types.NamespacedName, announced string) []string {
 	return names
 }
 
-// ownServices are the derived Services of this import, preferred names first.
-// A Service is recognized by its label. If a user removed the label or gave it
-// another value, it is recognized by the annotation of the ServiceImport.
-func (p *importer) ownServices() []*corev1.Service {
-	return slices.DeleteFunc(derivedServices(p.Current, p.Key), func(s *corev1.Service) bool { return !model.IsManaged(s) && !p.adoptsService(s) })
-}
-
 // canDerive reports whether name is one that the derived Service of an import
 // called service can have.
 func canDerive(service, name string) bool {
 	return service != "" && (model.DerivedName(service) == name || model.AlternateDerivedName(service) == name)
 }
 
-// surplusServices deletes derived Services other than the one in use. They exist
-// only after a crash between two writes.
-func (p *importer) surplusServices() []Action {
-	var actions []Action
-	for _, s := range p.ownServices() {
-		if s != p.existing && model.IsManaged(s) {
+// removeServices deletes the derived Services but the one that is kept, if nothing before was
+// refused. One that is not adopted yet stays.
+func (p *importer) removeServices(kept *corev1.Service) (actions []Action) {
+	for _, s := range p.services {
+		if s != kept && model.IsManaged(s) {
 			actions = append(actions, remove(s, serviceKind)...)
 		}
 	}
-	return actions
+	return each(actions, func(a *Action) { a.AfterAll = true })
 }
 
 // adoptsService reports whether s is a Service of the Sveltos pipeline that is to
@@ -110,12 +102,12 @@ func (p *importer) nameTaken(kind, name, instead string) model.Problem {
 
 // replaces reports whether the derived Service has to be deleted and created again.
 func (p *importer) replaces() bool {
-	return p.existing != nil && !p.Frozen && !p.unsupported && p.mustReplace(p.existing)
+	return p.existing != nil && !p.Frozen && !p.unsupported() && p.mustReplace(p.existing)
 }
 
 // possible reports whether there is a derived Service or can be one.
 func (p *importer) possible() bool {
-	return p.existing != nil || !p.unsupported && p.name != ""
+	return p.existing != nil || !p.unsupported() && p.name != ""
 }
 
 // service plans the derived Service, and reports whether the ServiceImport has to
@@ -136,7 +128,7 @@ func (p *importer) service() (actions []Action, awaited bool) {
 			actions = remove(p.existing, serviceKind)
 		}
 		return actions, true
-	case p.Frozen || p.unsupported:
+	case p.Frozen || p.unsupported():
 		return p.annotateService(), !p.hasAddress()
 	}
 	desired := p.desiredService()

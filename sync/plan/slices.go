@@ -53,7 +53,7 @@ func (p *importer) slices() changes {
 		sign(desired)
 		actions := []Action{create(desired)}
 		if existing != nil {
-			actions = updateOrAdopt(desired, existing, sliceHasAll(existing, desired), strayPatch(existing, desired, nil))
+			actions = updateSlice(desired, existing)
 		}
 		plan.apply = append(plan.apply, from(ClusterOf(desired), actions)...)
 	}

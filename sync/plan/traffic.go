@@ -44,17 +44,15 @@ func (p *importer) hint() {
 	if p.Desired == nil {
 		return
 	}
-	p.hints = newHintRule(p.Desired, p.Traffic, p.LocalCluster.Zones, func(id model.ClusterID) sets.Set[string] {
-		zones := sets.Set[string]{}
-		for _, s := range p.desiredSlices {
-			for _, e := range s.Endpoints {
-				if ClusterOf(s) == id && p.serves(s) && model.IsReady(e) {
-					zones.Insert(ptr.Deref(e.Zone, ""))
-				}
+	preferred := sets.Set[string]{}
+	for _, s := range p.desiredSlices {
+		for _, e := range s.Endpoints {
+			if p.Traffic[ClusterOf(s)] == model.Preferred && p.serves(s) && model.IsReady(e) {
+				preferred.Insert(ptr.Deref(e.Zone, ""))
 			}
 		}
-		return zones
-	})
+	}
+	p.hints = newHintRule(p.Desired, p.Traffic, p.LocalCluster.Zones, preferred)
 	for name, s := range p.desiredSlices {
 		for i, e := range s.Endpoints {
 			if hints := p.hints.hints(ClusterOf(s), e.Zone); !equality.Semantic.DeepEqual(hints, e.Hints) {
@@ -158,23 +156,18 @@ type hintRule struct {
 	open []string
 }
 
-// newHintRule returns the rule of an import in a cluster whose nodes are in zones. served are
-// the zones of the ready endpoints of a cluster.
-func newHintRule(d *model.Import, traffic map[model.ClusterID]model.Traffic, zones []string, served func(model.ClusterID) sets.Set[string]) hintRule {
-	r := hintRule{zones: zones, traffic: traffic}
+// newHintRule returns the rule of an import in a cluster whose nodes are in zones. preferred are
+// the zones of the Preferred endpoints that are ready.
+func newHintRule(d *model.Import, traffic map[model.ClusterID]model.Traffic, zones []string, preferred sets.Set[string]) hintRule {
+	r := hintRule{zones: zones, traffic: traffic, open: zones}
 	switch ptr.Deref(d.TrafficDistribution, "") {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
 		corev1.ServiceTrafficDistributionPreferSameNode: // Kubernetes allows the same zone in place of the same node
-		r.sameZone = true
+		r.sameZone, r.open = true, model.Without(zones, preferred.Has)
 	}
-	closed := sets.Set[string]{}
-	for id, t := range traffic {
+	for _, t := range traffic {
 		r.inTiers = r.inTiers || t == model.Preferred
-		if r.sameZone && t == model.Preferred {
-			closed = closed.Union(served(id))
-		}
 	}
-	r.open = model.Without(zones, closed.Has)
 	return r
 }
 

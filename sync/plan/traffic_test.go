@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/plan"
 )
 
 // readyOf counts the ready endpoints of each cluster that stand in w.
@@ -199,4 +200,25 @@ func TestTheLastReadyEndpointsStay(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestEndpointsOfAnotherTierAreNotAZonesOwn(t *testing.T) {
+	b := copyOf(slice("web-b", []string{"http"}, "10.2.0.1"))
+	b.Endpoints[0].Zone = ptr("elsewhere")
+	set := importOf("web").export("b", http(), b).edit(func(e *model.Export) { e.TrafficDistribution = ptr("PreferSameZone") }).
+		export("c", http(), copyOf(slice("web-c", []string{"http"}, "10.3.0.1")))
+	w := imported(t, set)
+	in := set.in()
+	in.LocalCluster.Zones, in.Traffic = []string{"zone-1", "zone-2"}, map[model.ClusterID]model.Traffic{"b": model.Preferred}
+	if _, err := w.converge(in); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range w.objects {
+		if s, is := o.(*discoveryv1.EndpointSlice); is && plan.ClusterOf(s) == "b" {
+			want := &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "zone-1"}, {Name: "zone-2"}}}
+			if diff := cmp.Diff(want, s.Endpoints[0].Hints); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		}
+	}
 }

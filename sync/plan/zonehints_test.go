@@ -35,7 +35,7 @@ func TestZoneHints(t *testing.T) {
 		name         string
 		traffic      map[model.ClusterID]model.Traffic
 		distribution *string
-		served       map[model.ClusterID]string // zones with a ready endpoint
+		preferred    sets.Set[string] // zones with a ready endpoint
 		cluster      model.ClusterID
 		zone         *string
 		want         []string
@@ -51,14 +51,12 @@ func TestZoneHints(t *testing.T) {
 		{"tiers: those that serve go to all zones", inTiers, nil, nil, "a", text("z9"), []string{"z1", "z2"}},
 		{"tiers: others go to none of them", inTiers, nil, nil, "c", text("z1"), []string{"c.clusterset.local"}},
 		{"tiers: no endpoint of the tier is ready: each may be used in all zones", inTiers, near, nil, "a", text("z1"), []string{"z1", "z2"}},
-		{"tiers: each zone has its own", inTiers, near, map[model.ClusterID]string{"a": "z1", "b": "z2"}, "a", text("z1"), []string{"z1"}},
-		{"tiers: a zone that has none gets all of the tier", inTiers, near, map[model.ClusterID]string{"b": "z1"}, "b", text("z1"), []string{"z1", "z2"}},
-		{"tiers: one of no zone here serves those that have none", inTiers, near, map[model.ClusterID]string{"a": "z1"}, "b", text("z9"), []string{"z2"}},
-		{"tiers: one of no zone here, where each zone has its own", inTiers, near, map[model.ClusterID]string{"a": "z1", "b": "z2"}, "b", nil, []string{"b.clusterset.local"}},
-		{"tiers: those of another tier do not count as a zone's own", inTiers, near, map[model.ClusterID]string{"c": "z1"}, "a", text("z2"), []string{"z1", "z2"}},
+		{"tiers: each zone has its own", inTiers, near, sets.New("z1", "z2"), "a", text("z1"), []string{"z1"}},
+		{"tiers: a zone that has none gets all of the tier", inTiers, near, sets.New("z1"), "b", text("z1"), []string{"z1", "z2"}},
+		{"tiers: one of no zone here serves those that have none", inTiers, near, sets.New("z1"), "b", text("z9"), []string{"z2"}},
+		{"tiers: one of no zone here, where each zone has its own", inTiers, near, sets.New("z1", "z2"), "b", nil, []string{"b.clusterset.local"}},
 	} {
-		served := func(id model.ClusterID) sets.Set[string] { return sets.New(c.served[id]) }
-		r := newHintRule(&model.Import{ServiceProperties: model.ServiceProperties{TrafficDistribution: c.distribution}}, c.traffic, zones, served)
+		r := newHintRule(&model.Import{ServiceProperties: model.ServiceProperties{TrafficDistribution: c.distribution}}, c.traffic, zones, c.preferred)
 		if diff := cmp.Diff(c.want, zonesOf(r.hints(c.cluster, c.zone))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
