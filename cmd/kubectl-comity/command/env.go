@@ -203,14 +203,9 @@ func NewScheme() *runtime.Scheme {
 	return scheme
 }
 
-// Open connects to the cluster of one context, which ContextNames gives. The error says
-// which context, and whether the kubeconfig is wrong or the cluster does not answer.
-func (e *Env) Open(ctx context.Context, names ...string) (*Target, error) {
-	names, err := e.ContextNames(names)
-	if err != nil {
-		return nil, err
-	}
-	name := names[0]
+// Open connects to the cluster of a context that ContextNames gave. The error says which
+// context, and whether the kubeconfig is wrong or the cluster does not answer.
+func (e *Env) Open(ctx context.Context, name string) (*Target, error) {
 	config, err := e.configFlags(&name).ToRESTConfig()
 	if err != nil {
 		return nil, unusable(name, err)

@@ -65,10 +65,11 @@ func confirms(env *command.Env, use, short, long, example string, args cobra.Pos
 	find func(context.Context, *command.Target) (proposal, error),
 ) *cobra.Command {
 	cmd := command.New(use, short, long, example, args, func(ctx context.Context, _ []string) error {
-		target, err := env.Open(ctx)
+		targets, err := env.OpenAll(ctx, nil)
 		if err != nil {
 			return err
 		}
+		target := targets[0]
 		p, err := find(ctx, target)
 		if err != nil {
 			return target.Errorf("%w", err)
@@ -276,20 +277,7 @@ decides it is not read.`,
 			if err != nil {
 				return proposal{}, fmt.Errorf("--from: %w", err)
 			}
-			p := proposal{
-				heading: fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", id, target.Context),
-				none:    fmt.Sprintf("No import waits for an export of cluster %s.", id),
-			}
-			imports, err := selected(ctx, target, s, id)
-			for _, imported := range imports {
-				p.lines = append(p.lines, client.ObjectKeyFromObject(imported).String())
-				uid, _ := s.candidate(imported, id)
-				if value := fmt.Sprintf("%s/%s", id, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
-					p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
-				}
-			}
-			p.done = fmt.Sprintf("the export of cluster %s decides %d imports", id, len(imports))
-			return p, err
+			return s.takeovers(ctx, target, id)
 		})
 	cmd.Flags().BoolVar(&s.all, "all", false, "Confirm all imports that an export of the cluster waits for")
 	cmd.Flags().StringVar(&from, "from", "", "The id of the cluster whose export is to decide")
@@ -297,19 +285,30 @@ decides it is not read.`,
 	return cmd
 }
 
-// selected are the ServiceImports that the export of a cluster may decide: the one that was
-// named, or all.
-func selected(ctx context.Context, target *command.Target, s selection, from model.ClusterID) (found []*mcsv1beta1.ServiceImport, err error) {
+// takeovers proposes to confirm the export of a cluster for the import that was named, or for
+// all that wait for it.
+func (s selection) takeovers(ctx context.Context, target *command.Target, from model.ClusterID) (proposal, error) {
+	p := proposal{
+		heading: fmt.Sprintf("The export of cluster %s decides these imports of cluster %s from now on:", from, target.Context),
+		none:    fmt.Sprintf("No import waits for an export of cluster %s.", from),
+	}
 	var imports mcsv1beta1.ServiceImportList
-	err = target.Client.List(ctx, &imports)
+	err := target.Client.List(ctx, &imports)
 	for i := range imports.Items {
 		imported := &imports.Items[i]
-		if _, is := s.candidate(imported, from); is && (s.all || client.ObjectKeyFromObject(imported) == s.key) {
-			found = append(found, imported)
+		key := client.ObjectKeyFromObject(imported)
+		uid, is := s.candidate(imported, from)
+		if !is || !s.all && key != s.key {
+			continue
+		}
+		p.lines = append(p.lines, key.String())
+		if value := fmt.Sprintf("%s/%s", from, uid); imported.Annotations[model.AnnotationConfirmTakeover] != value {
+			p.changes = append(p.changes, annotate(imported, model.AnnotationConfirmTakeover, value))
 		}
 	}
-	if err == nil && !s.all && len(found) == 0 {
+	if err == nil && !s.all && len(p.lines) == 0 {
 		err = fmt.Errorf("no export of cluster %s waits for ServiceImport %s, or there is no such import; see its condition %s", from, s.key, condition.TypeTakeoverHeld)
 	}
-	return found, err
+	p.done = fmt.Sprintf("the export of cluster %s decides %d imports", from, len(p.lines))
+	return p, err
 }

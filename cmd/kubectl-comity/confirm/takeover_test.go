@@ -95,15 +95,15 @@ func TestConfirmingAllLeavesImportsThatAreOnlyFrozen(t *testing.T) {
 		imported("frozen", 0, condition.Frozen(string(model.SourceNotRead), "b is not read")),
 		imported("older", time.Hour, condition.Frozen(string(model.SourceNotRead), "b is not read")),
 	).Build()}
-	found, err := selected(t.Context(), target, selection{all: true}, "c")
+	all, err := selection{all: true}.takeovers(t.Context(), target, "c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(found) != 1 || found[0].Name != "held" {
-		t.Errorf("got %d imports, want only held", len(found))
+	if diff := cmp.Diff([]string{"shop/held"}, all.lines); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	one := selection{key: types.NamespacedName{Namespace: "shop", Name: "frozen"}}
-	if _, err := selected(t.Context(), target, one, "c"); err != nil {
+	if _, err := one.takeovers(t.Context(), target, "c"); err != nil {
 		t.Errorf("a frozen import that is named: %v", err)
 	}
 }

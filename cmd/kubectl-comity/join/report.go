@@ -97,11 +97,11 @@ func openHub(ctx context.Context, env *command.Env, name string) (*join.Cluster,
 	if name == "" {
 		return nil, nil
 	}
-	at, err := env.Open(ctx, name)
+	at, err := env.OpenAll(ctx, []string{name})
 	if err != nil {
 		return &join.Cluster{}, err
 	}
-	return &join.Cluster{RESTConfig: at.REST}, nil
+	return &join.Cluster{RESTConfig: at[0].REST}, nil
 }
 
 // checkModes refuses agents that do not publish where --hub says.
