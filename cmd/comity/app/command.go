@@ -93,14 +93,7 @@ func NewCommand(o Options) *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	o.AddFlags(root.Flags())
-	root.AddCommand(
-		install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(),
-		// What the agent runs to evaluate policies.
-		&cobra.Command{
-			Use: child.Argument, Short: "Evaluate policies from the standard input with a bound on memory, for the agent", Args: cobra.ExactArgs(1), Hidden: true,
-			RunE: func(_ *cobra.Command, args []string) error { return child.Serve(args[0]) },
-		},
-	)
+	root.AddCommand(install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), child.Command())
 	return root
 }
 

@@ -205,12 +205,12 @@ func Problems(sites []*Site) error {
 	return errors.Join(model.Map(sites, func(s *Site) error { return s.Err })...)
 }
 
-// Skew says which versions run if some differ from each other, or from plugin, by more than
-// one minor version; empty if none does. A version that is no release, such as that of a
+// Skew says which versions run if some differ from each other, or from this plugin, by more
+// than one minor version; empty if none does. A version that is no release, such as that of a
 // local build, differs from every other text. An agent whose version is not known, or that
 // is not installed any more, is left out.
-func Skew(plugin string, sites []*Site) string {
-	versions, running, skewed := []string{plugin}, "this plugin is "+plugin, false
+func Skew(sites []*Site) string {
+	versions, running, skewed := []string{command.Version}, "this plugin is "+command.Version, false
 	for _, s := range sites {
 		own := s.Agent.Version
 		if own == "" || errors.Is(s.Err, ErrNotInstalled) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -34,7 +35,9 @@ func TestSkew(t *testing.T) {
 		{"nobody", "dev", nil, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := Skew(test.plugin, sites(test.agents...))
+			defer func(was string) { command.Version = was }(command.Version)
+			command.Version = test.plugin
+			got := Skew(sites(test.agents...))
 			if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 				t.Errorf("got %q, want %q in it", got, test.want)
 			}

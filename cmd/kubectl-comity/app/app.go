@@ -113,11 +113,7 @@ func New(env *command.Env) *cobra.Command {
 		verify.New(env),
 		newVersion(env),
 		newCompletion(env),
-		// What policy check and its like run to compile a policy.
-		&cobra.Command{
-			Use: child.Argument, Short: "Evaluate policies from the standard input with a bound on memory", Args: cobra.ExactArgs(1), Hidden: true,
-			RunE: func(_ *cobra.Command, args []string) error { return child.Serve(args[0]) },
-		},
+		child.Command(), // by which policy check and its like compile a policy
 	)
 	return root
 }
@@ -146,7 +142,7 @@ The exit code is 1 if an agent's version cannot be read or differs by too much.`
 					return err
 				}
 			}
-			found := versions{Plugin: command.Version, Agents: model.Map(sites, status.ClusterOf), Skew: agent.Skew(command.Version, sites)}
+			found := versions{Plugin: command.Version, Agents: model.Map(sites, status.ClusterOf), Skew: agent.Skew(sites)}
 			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() {
 				env.Printf("Plugin: %s\n", found.Plugin)
 				if clientOnly {

@@ -273,7 +273,7 @@ func (c *cluster) fix(text, peer string) string {
 // versions says once what version says.
 func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	sites := model.Map(c.all, func(other *cluster) *agent.Site { return other.Site })
-	if skew := agent.Skew(command.Version, sites); skew != "" && c == c.all[0] {
+	if skew := agent.Skew(sites); skew != "" && c == c.all[0] {
 		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.Helm("--reset-then-reuse-values")}}, nil
 	}
 	return nil, nil

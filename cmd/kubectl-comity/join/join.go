@@ -107,7 +107,7 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
 		return err
 	}
-	if skew := agent.Skew(command.Version, sites); skew != "" {
+	if skew := agent.Skew(sites); skew != "" {
 		env.Warnf("%s", skew)
 	}
 	report := newReport(env, o.output)

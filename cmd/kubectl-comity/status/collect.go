@@ -40,7 +40,7 @@ func Read(ctx context.Context, sites []*agent.Site, namespace string, now time.T
 		report.Clusters = append(report.Clusters, p.cluster)
 		report.Services = append(report.Services, p.services...)
 	}
-	if skew := agent.Skew(command.Version, sites); skew != "" {
+	if skew := agent.Skew(sites); skew != "" {
 		report.Problems = append(report.Problems, finding.Finding{Severity: finding.Error, Object: "versions", Message: skew})
 	}
 	slices.SortStableFunc(report.Services, func(a, b Service) int {

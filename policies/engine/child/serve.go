@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -22,6 +24,14 @@ import (
 
 // Argument is the first argument of a process that evaluates; the second one is for Serve.
 const Argument = "evaluate-policies"
+
+// Command is what the command line of a program with a Client needs, since it runs itself.
+func Command() *cobra.Command {
+	return &cobra.Command{
+		Use: Argument, Short: "Evaluate policies from the standard input with a bound on memory", Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error { return Serve(args[0]) },
+	}
+}
 
 const (
 	// maxMemory is the bound of one process in bytes. Go takes 72 MiB without using them, and
