@@ -42,28 +42,21 @@ type identity struct {
 // differ. The UID of the kube-system namespace distinguishes this cluster from
 // another one that has or had the same id.
 func findIdentity(ctx context.Context, c client.Reader, o Options) (identity, error) {
-	id, errID := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID)
-	set, errSet := agree(ctx, c, model.LabelClusterSet, "--clusterset", o.ClusterSet)
+	id, errID := agree(ctx, c, model.LabelClusterID, "--cluster-id", o.ClusterID, validateClusterID)
+	set, errSet := agree(ctx, c, model.LabelClusterSet, "--clusterset", o.ClusterSet, validateClusterSet)
 	if err := cmp.Or(errID, errSet); err != nil {
 		return identity{}, err
-	}
-	cluster, err := model.ParseClusterID(id)
-	if err != nil {
-		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterID, err)
-	}
-	if err := validateClusterSet(set); err != nil {
-		return identity{}, fmt.Errorf("ClusterProperty %s, spec.value: %w", model.LabelClusterSet, err)
 	}
 	system := &corev1.Namespace{}
 	if err := c.Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, system); err != nil {
 		return identity{}, fmt.Errorf("read Namespace %s, whose UID identifies this cluster: %w", metav1.NamespaceSystem, err)
 	}
-	return identity{cluster: cluster, set: set, uid: system.UID}, nil
+	return identity{cluster: model.ClusterID(id), set: set, uid: system.UID}, nil
 }
 
-// agree returns the value of a ClusterProperty and of a flag, which must not
+// agree returns the value of a ClusterProperty and of a valid flag, which must not
 // differ.
-func agree(ctx context.Context, c client.Reader, property, flag, given string) (string, error) {
+func agree(ctx context.Context, c client.Reader, property, flag, given string, validate func(string) error) (string, error) {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(clusterProperty)
 	errGet := client.IgnoreNotFound(c.Get(ctx, types.NamespacedName{Name: property}, object))
@@ -80,6 +73,9 @@ func agree(ctx context.Context, c client.Reader, property, flag, given string) (
 		return given, nil
 	case given != "" && given != stored:
 		return "", fmt.Errorf("%s is %q but ClusterProperty %s is %q: leave the flag out, or correct the value that is wrong", flag, given, property, stored)
+	}
+	if err := validate(stored); err != nil {
+		return "", fmt.Errorf("ClusterProperty %s, spec.value: %w", property, err)
 	}
 	return stored, nil
 }

@@ -5,7 +5,6 @@ package app
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -163,121 +162,105 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVarP(&o.Verbosity, "verbosity", "v", 0, "0 logs changes; 1 also logs details such as retries")
 }
 
-// Validate returns an error that names the first invalid flag and what was
-// expected. Run needs what it reads from them.
-func (o *Options) Validate() (err error) {
-	if o.ClusterID != "" {
-		if _, err := model.ParseClusterID(o.ClusterID); err != nil {
-			return fmt.Errorf("--cluster-id: %w; choose another id; it is also part of DNS names", err)
-		}
-	}
-	if o.ClusterSet != "" {
-		if err := validateClusterSet(o.ClusterSet); err != nil {
-			return fmt.Errorf("--clusterset: %w", err)
-		}
-	}
-	if err := cmp.Or(
-		validateNames("--namespace", "a namespace name", validation.IsDNS1123Label, o.Namespace),
-		validateNames("--namespace-identity-labels", "a label key", validation.IsQualifiedName, o.IdentityLabels...),
-		validateNames("--require-policies", "the name of an ExportPolicy", validation.IsDNS1123Subdomain, o.RequiredPolicies...),
-	); err != nil {
-		return err
-	}
-	for _, key := range slices.Sorted(maps.Keys(o.ClusterLabels)) {
-		if p := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(o.ClusterLabels[key])...); len(p) > 0 {
-			return fmt.Errorf("--cluster-labels: %q is not a label such as region=eu: %s", key+"="+o.ClusterLabels[key], strings.Join(p, "; "))
-		}
-	}
-	if o.publishNamespaces, err = labels.Parse(o.PublishNamespaces); err != nil {
-		return fmt.Errorf("--publish-namespaces: %q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, err)
-	}
-	if err := o.validateValues(); err != nil {
-		return err
-	}
-	if o.webhookHost, o.webhookPort, err = splitAddress("--webhook-bind-address", o.WebhookAddress); err != nil {
-		return err
-	}
-	if _, _, err = splitAddress("--health-probe-bind-address", o.HealthAddress); err == nil && o.MetricsAddress != "0" {
-		_, _, err = splitAddress("--metrics-bind-address", o.MetricsAddress)
-	}
-	return err
-}
-
-func validateNames(flag, kind string, problems func(string) []string, names ...string) error {
-	for _, name := range names {
-		if p := problems(name); len(p) > 0 {
-			return fmt.Errorf("%s: %q is not %s: %s", flag, name, kind, strings.Join(p, "; "))
-		}
-	}
-	return nil
-}
-
 // minHeartbeats is how many renewals a peer must miss before it may be Lost. With
 // fewer, a single lost request would have its endpoints probed.
 const minHeartbeats = 2
 
-// validateValues checks address ranges, numbers, times and the flags that select a mode.
-func (o *Options) validateValues() error {
-	var errPods, errServices error
-	o.pods, errPods = parseRanges("--pod-cidrs", o.PodCIDRs)
-	o.services, errServices = parseRanges("--service-cidrs", o.ServiceCIDRs)
-	err := cmp.Or(errPods, errServices,
-		validateMode("--selectors", o.Selectors, selectorsMaintain, selectorsDrop),
-		validateMode("--takeover", o.Takeover, takeoverSveltos, takeoverNone),
-		validateMode("--log-format", o.LogFormat, logJSON, logText))
-	switch {
-	case err != nil:
-		return err
-	case o.Workers < 1:
-		return fmt.Errorf("--workers: %d given, expected at least 1", o.Workers)
-	case o.Takeover == takeoverSveltos && !o.Import:
-		return fmt.Errorf("--takeover: %s given with --import=false; expected %s, or --import", takeoverSveltos, takeoverNone)
-	case o.HeartbeatInterval < time.Second:
-		return fmt.Errorf("--heartbeat-interval: %s given, expected at least 1s", o.HeartbeatInterval)
-	case o.LostAfter < minHeartbeats*o.HeartbeatInterval:
-		return fmt.Errorf("--lost-after: %s given, expected at least %d times --heartbeat-interval (%s), which all members should share",
-			o.LostAfter, minHeartbeats, o.HeartbeatInterval)
-	case len(o.WebhookClientNames) > 0 && o.WebhookClientCAFile == "":
-		return errors.New("--webhook-client-names: given without --webhook-client-ca-file; expected both")
+// Validate returns an error that names the first invalid flag and what was
+// expected. Run needs what it reads from them.
+func (o *Options) Validate() error {
+	var errSelector, errPods, errServices, errWebhook, errMetrics error
+	o.publishNamespaces, errSelector = labels.Parse(o.PublishNamespaces)
+	o.pods, errPods = model.ParsePrefixes(o.PodCIDRs)
+	o.services, errServices = model.ParsePrefixes(o.ServiceCIDRs)
+	o.webhookHost, o.webhookPort, errWebhook = splitAddress(o.WebhookAddress)
+	_, _, errHealth := splitAddress(o.HealthAddress)
+	if o.MetricsAddress != "0" {
+		_, _, errMetrics = splitAddress(o.MetricsAddress)
+	}
+	for _, checked := range []struct {
+		flag  string
+		fault error
+	}{
+		{"--cluster-id", validateClusterID(o.ClusterID)},
+		{"--clusterset", validateClusterSet(o.ClusterSet)},
+		{"--namespace", validateNames("a namespace name", validation.IsDNS1123Label, o.Namespace)},
+		{"--namespace-identity-labels", validateNames("a label key", validation.IsQualifiedName, o.IdentityLabels...)},
+		{"--require-policies", validateNames("the name of an ExportPolicy", validation.IsDNS1123Subdomain, o.RequiredPolicies...)},
+		{"--cluster-labels", validateLabels(o.ClusterLabels)},
+		{"--publish-namespaces", expect(errSelector == nil, "%q is not a label selector such as \"clusterset=shared,team!=test\": %w", o.PublishNamespaces, errSelector)},
+		{"--pod-cidrs", errPods},
+		{"--service-cidrs", errServices},
+		{"--selectors", validateMode(o.Selectors, selectorsMaintain, selectorsDrop)},
+		{"--takeover", validateMode(o.Takeover, takeoverSveltos, takeoverNone)},
+		{"--log-format", validateMode(o.LogFormat, logJSON, logText)},
+		{"--workers", expect(o.Workers >= 1, "%d given, expected at least 1", o.Workers)},
+		{"--takeover", expect(o.Takeover == takeoverNone || o.Import, "%s given with --import=false; expected %s, or --import", o.Takeover, takeoverNone)},
+		{"--heartbeat-interval", expect(o.HeartbeatInterval >= time.Second, "%s given, expected at least 1s", o.HeartbeatInterval)},
+		{"--lost-after", expect(o.LostAfter >= minHeartbeats*o.HeartbeatInterval, "%s given, expected at least %d times --heartbeat-interval (%s), which all members should share",
+			o.LostAfter, minHeartbeats, o.HeartbeatInterval)},
+		{"--webhook-client-names", expect(len(o.WebhookClientNames) == 0 || o.WebhookClientCAFile != "", "given without --webhook-client-ca-file; expected both")},
+		{"--webhook-bind-address", errWebhook},
+		{"--health-probe-bind-address", errHealth},
+		{"--metrics-bind-address", errMetrics},
+	} {
+		if checked.fault != nil {
+			return fmt.Errorf("%s: %w", checked.flag, checked.fault)
+		}
 	}
 	return nil
 }
 
-func validateMode(flag, given string, modes ...string) error {
-	if slices.Contains(modes, given) {
+func expect(isValid bool, format string, args ...any) error {
+	if isValid {
 		return nil
 	}
-	return fmt.Errorf("%s: %q given, expected %s", flag, given, strings.Join(modes, " or "))
+	return fmt.Errorf(format, args...)
 }
 
-func parseRanges(flag string, given []string) ([]netip.Prefix, error) {
-	ranges, err := model.ParsePrefixes(given)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+func validateNames(kind string, problems func(string) []string, names ...string) error {
+	for _, name := range names {
+		if p := problems(name); len(p) > 0 {
+			return fmt.Errorf("%q is not %s: %s", name, kind, strings.Join(p, "; "))
+		}
 	}
-	return ranges, nil
+	return nil
+}
+
+func validateLabels(all map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if p := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(all[key])...); len(p) > 0 {
+			return fmt.Errorf("%q is not a label such as region=eu: %s", key+"="+all[key], strings.Join(p, "; "))
+		}
+	}
+	return nil
+}
+
+func validateMode(given string, modes ...string) error {
+	return expect(slices.Contains(modes, given), "%q given, expected %s", given, strings.Join(modes, " or "))
+}
+
+// validateClusterID checks an id, unless it is read elsewhere.
+func validateClusterID(id string) error {
+	_, err := model.ParseClusterID(id)
+	return expect(id == "" || err == nil, "%w; choose another id; it is also part of DNS names", err)
 }
 
 // validateClusterSet checks that name is valid as a DNS subdomain and as the
-// value of a label of Peers, because peers could not be joined otherwise.
+// value of a label of Peers, because peers could not be joined otherwise; unless it is read elsewhere.
 func validateClusterSet(name string) error {
-	if p := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...); len(p) > 0 {
-		return fmt.Errorf("%q is not a DNS subdomain of at most 63 characters: %s", name, strings.Join(p, "; "))
-	}
-	return nil
+	p := append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...)
+	return expect(name == "" || len(p) == 0, "%q is not a DNS subdomain of at most 63 characters: %s", name, strings.Join(p, "; "))
 }
 
 // splitAddress splits host:port; an empty host means all interfaces.
-func splitAddress(flag, address string) (string, int, error) {
+func splitAddress(address string) (string, int, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return "", 0, fmt.Errorf("%s: %q given, expected host:port such as \":9443\": %w", flag, address, err)
+		return "", 0, fmt.Errorf("%q given, expected host:port such as \":9443\": %w", address, err)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Errorf("%s: %q given, expected a port from 0 to 65535", flag, address)
-	}
-	return host, int(number), nil
+	return host, int(number), expect(err == nil, "%q given, expected a port from 0 to 65535", address)
 }
 
 // Timing is how long the agent waits, and how often it checks what no event notifies it

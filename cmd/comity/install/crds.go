@@ -67,7 +67,7 @@ func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) err
 		d := &definitions[i]
 		refused = append(refused, await(ctx, out, func(ctx context.Context) (err error) {
 			if d.current, err = find(ctx, c, d.GetName()); err == nil {
-				d.leave, err = decide(*d, d.current, o.Version)
+				d.leave, err = d.decide(o.Version)
 			}
 			return err
 		}))
@@ -137,10 +137,10 @@ func embedded(o CRDOptions) (all []definition) {
 }
 
 // decide says why a definition is left as it is; "" if it has to be applied.
-// The error is of one that neither can be used nor may be changed. current has
+// The error is of one that neither can be used nor may be changed. What is stored has
 // no resource version if there is none.
 //
-//	current                     MCS API           Comity's own
+//	stored                      MCS API           Comity's own
 //	none                        apply (*)         apply
 //	applied by us, newer        leave             leave
 //	applied by us, else         apply             apply
@@ -148,7 +148,8 @@ func embedded(o CRDOptions) (all []definition) {
 //	of others, cannot be used   refuse            apply
 //
 // (*) not with --mcs=false
-func decide(d definition, current *apiextensionsv1.CustomResourceDefinition, ours string) (leave string, err error) {
+func (d definition) decide(ours string) (leave string, err error) {
+	current := d.current
 	exists := current.ResourceVersion != ""
 	isOurs := current.Labels[labelManagedBy] == fieldOwner || model.AppliedBy(current, fieldOwner, "")
 	switch {

@@ -82,7 +82,8 @@ func TestDecide(t *testing.T) {
 		{"one that is only checked is refused if too old", checked, stored(versions(served("v1alpha1", true))), nil, []string{"too old"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			leave, err := decide(tc.definition, tc.current, "v1.2.0")
+			tc.definition.current = tc.current
+			leave, err := tc.definition.decide("v1.2.0")
 			if (leave != "") != (tc.leave != nil) || (err != nil) != (tc.refuse != nil) {
 				t.Fatalf("got %q and error %v", leave, err)
 			}
