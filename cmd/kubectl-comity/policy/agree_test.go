@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -245,7 +246,7 @@ func drawService(t *rapid.T) *corev1.Service {
 
 // evaluated is what eval says of the manifests.
 func (w world) evaluated(t *rapid.T, e *engine.Engine) said {
-	given := &trial{engine: e, operation: w.operation, manifests: w.manifests(t, w.export)}
+	given := &trial{engine: e.Front, operation: w.operation, manifests: w.manifests(t, w.export)}
 	if w.before != nil {
 		given.before = w.manifests(t, w.before)
 	}
@@ -275,9 +276,9 @@ func (w world) manifests(t *rapid.T, export *mcsv1beta1.ServiceExport) *manifest
 		if err != nil {
 			t.Fatal(err)
 		}
-		known, err := m.add("x.json", source.Document{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}, Place: "x.json", JSON: text})
-		if err != nil || !known {
-			t.Fatalf("%s %s: %t %v", kind, text, known, err)
+		err = m.add("x.json", source.Document{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}, Place: "x.json", JSON: text})
+		if err := errors.Join(err, m.unseen); err != nil {
+			t.Fatalf("%s %s: %v", kind, text, err)
 		}
 	}
 	add(mcsv1beta1.GroupVersion.String(), "ServiceExport", export)

@@ -108,25 +108,13 @@ func lines(found []Finding) string {
 	return strings.Join(slices.Compact(model.Map(found, Finding.String)), "\n")
 }
 
-// newAgent evaluates policies as the agent does; it has none yet.
-func newAgent(options engine.Options) *child.Client {
-	agent := child.New(options)
-	agent.Load(nil)
-	return agent
-}
-
-// load has an engine use policies, and gives what an API server or the engine says is wrong with
-// them.
-func load(e evaluator, policies []source.Policy) (found []Finding) {
-	for i, result := range e.Load(model.Map(policies, compiled)) {
-		found = append(found, wrong(policies[i], result.Err)...)
+// load has the engine of the agent use policies, and gives what an API server or that engine
+// says is wrong with them.
+func load(agent *child.Client, policies ...source.Policy) (found []Finding) {
+	for i, result := range agent.Load(model.Map(policies, compiled)) {
+		found = slices.Concat(found, validate(policies[i]), located(policies[i], result.Err))
 	}
 	return found
-}
-
-// wrong is what an API server says of a policy, and the error of an engine.
-func wrong(policy source.Policy, err error) []Finding {
-	return append(validate(policy), located(policy, err)...)
 }
 
 // Check compiles policies, alone and together, and their tests, and checks the format
@@ -134,7 +122,7 @@ func wrong(policy source.Policy, err error) []Finding {
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
 	result := Findings{Checked: len(policies), Findings: []Finding{}}
-	agent := newAgent(engine.Options{})
+	agent := child.New(engine.Options{})
 	defer agent.Close()
 	var together []source.Policy
 	for _, policy := range policies {
@@ -143,13 +131,12 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 		}
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			_, err := agent.Change(context.Background(), compiled(policy))
-			result.Findings = append(result.Findings, wrong(policy, err)...)
+			result.Findings = append(result.Findings, load(agent, policy)...)
 			continue
 		}
 		together = append(together, policy)
 	}
-	result.Findings = slices.Compact(append(result.Findings, load(agent, together)...))
+	result.Findings = slices.Compact(append(result.Findings, load(agent, together...)...))
 	return result, nil
 }
 

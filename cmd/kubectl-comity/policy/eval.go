@@ -19,6 +19,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook/facts"
@@ -143,7 +144,7 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 			return facts.Reviewer{Reader: t.manifests.facts(), Evaluator: t.engine}.Review(ctx, request)
 		})
 	}
-	if t.engine.HasImportPolicies() {
+	if t.imports {
 		for _, in := range t.manifests.imports() {
 			one := Verdict{
 				Cluster: in.Source.Cluster, Namespace: in.Export.Namespace, Name: in.Export.Name, Operation: string(decision.Audit),
@@ -211,10 +212,12 @@ type trial struct {
 	files, policyPaths, beforeFiles []string
 	operation                       decision.Operation
 	explain                         bool
-	// manifests, before, policies and engine are what they name; after read.
+	// manifests, before and policies are what they name; after read.
 	manifests, before *manifests
 	policies          []source.Policy
-	engine            evaluator
+	// engine has the policies, and imports is true if some are of stage Import.
+	engine  engine.Front
+	imports bool
 }
 
 // read reads manifests and policies, and loads the policies. Every error keeps the
@@ -245,36 +248,29 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 		return errors.New("no policies are given; expected ExportPolicies among the manifests, or --policies")
 	}
 	options := engine.Options{Timeout: timeout}
-	t.engine = newAgent(options)
-	if found := load(t.engine, t.policies); len(found) > 0 {
+	agent := child.New(options)
+	if found := load(agent, t.policies...); len(found) > 0 {
 		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
 	}
+	t.engine, t.imports = agent.Front, agent.HasImportPolicies()
 	if t.explain { // which is done in this process, now that the other has survived them
-		t.engine = engine.New(options)
-		load(t.engine, t.policies)
+		here := engine.New(options)
+		here.Load(model.Map(t.policies, compiled))
+		t.engine = here.Front
 	}
 	return nil
-}
-
-// evaluator has policies and answers: an engine, or the process of the agent that has one.
-type evaluator interface {
-	Load(list []engine.Policy) []engine.Result
-	HasImportPolicies() bool
-	Evaluate(ctx context.Context, in decision.Input) decision.Verdict
-	EvaluateImport(ctx context.Context, in decision.ImportInput) decision.Verdict
-	Failures() map[string]engine.Failure
 }
 
 // file is a line of the engine, which begins with <policy>.rego:row, with the file of the
 // user.
 func (t *trial) file(line string) string {
-	name, row, _ := strings.Cut(line, ".rego:")
-	at := slices.IndexFunc(t.policies, func(policy source.Policy) bool { return policy.Name() == name })
-	switch {
-	case at < 0:
-		return line
-	case t.policies[at].Folder == "":
-		return t.policies[at].Path + ", spec.rego:" + row
+	for _, policy := range t.policies {
+		switch row, is := strings.CutPrefix(line, policy.Name()+".rego:"); {
+		case is && policy.Folder == "":
+			return policy.Path + ", spec.rego:" + row
+		case is:
+			return policy.Path + ":" + row
+		}
 	}
-	return t.policies[at].Path + ":" + row
+	return line
 }

@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -39,6 +38,8 @@ type manifests struct {
 	objects    map[string]placed // by idOf
 	policies   []source.Policy
 	clusterset *Clusterset
+	// unseen names the first object of a kind that no policy sees; nil if there is none.
+	unseen error
 }
 
 // idOf has the type in Go and the name of an object.
@@ -73,7 +74,7 @@ func readManifests(paths []string) (*manifests, error) {
 				return nil
 			}
 			found++
-			return m.readFile(file, false)
+			return m.readFile(file)
 		})
 		if err != nil {
 			return nil, err
@@ -85,8 +86,8 @@ func readManifests(paths []string) (*manifests, error) {
 	return m, nil
 }
 
-// readFile reads the objects of a file; strictly, every one must be of a kind that policies see.
-func (m *manifests) readFile(path string, strictly bool) error {
+// readFile reads the objects of a file.
+func (m *manifests) readFile(path string) error {
 	documents, err := source.Documents(path)
 	if err != nil {
 		return err
@@ -95,40 +96,37 @@ func (m *manifests) readFile(path string, strictly bool) error {
 		if document.Kind == "" || document.APIVersion == "" {
 			return fmt.Errorf("%s: apiVersion or kind is not set; expected a Kubernetes object", document.Place)
 		}
-		known, err := m.add(path, document)
-		if err == nil && strictly && !known {
-			err = fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion)
-		}
-		if err != nil {
+		if err := m.add(path, document); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// add keeps the object of a document; false for a kind that no policy sees.
-func (m *manifests) add(path string, document source.Document) (known bool, err error) {
+// add keeps the object of a document, if it is of a kind that policies see.
+func (m *manifests) add(path string, document source.Document) error {
 	version, err := schema.ParseGroupVersion(document.APIVersion)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", document.Place, err)
+		return fmt.Errorf("%s: %w", document.Place, err)
 	}
 	switch version.WithKind(document.Kind) {
 	case corev1.SchemeGroupVersion.WithKind("Namespace"):
-		return true, m.keep(document, &corev1.Namespace{})
+		return m.keep(document, &corev1.Namespace{})
 	case corev1.SchemeGroupVersion.WithKind("Service"):
-		return true, m.keep(document, &corev1.Service{})
+		return m.keep(document, &corev1.Service{})
 	case mcsv1beta1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceExportKindName), mcsv1alpha1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceExportKindName):
-		return true, m.keep(document, &mcsv1beta1.ServiceExport{}) // either version has the same fields
+		return m.keep(document, &mcsv1beta1.ServiceExport{}) // either version has the same fields
 	}
 	switch document.Kind {
 	case kindClusterset:
-		return true, m.addClusterset(document)
+		return m.addClusterset(document)
 	case source.Kind:
 		policy, err := source.DecodePolicy(path, document)
 		m.policies = append(m.policies, policy)
-		return true, err
+		return err
 	}
-	return false, nil
+	m.unseen = cmp.Or(m.unseen, fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion))
+	return nil
 }
 
 func (m *manifests) addClusterset(document source.Document) error {
@@ -162,14 +160,12 @@ func (m *manifests) keep(document source.Document, object client.Object) error {
 	key := client.ObjectKeyFromObject(object)
 	id, name := idOf(object, key), document.Kind+" "+strings.TrimPrefix(key.String(), "/")
 	before, repeated := m.objects[id]
-	_, isExport := object.(*mcsv1beta1.ServiceExport)
-	_, isNamespace := object.(*corev1.Namespace)
 	switch {
 	case object.GetName() == "":
 		return fmt.Errorf("%s: %s: metadata.name is not set", document.Place, document.Kind)
-	case !isNamespace && object.GetNamespace() == "":
+	case document.Kind != "Namespace" && object.GetNamespace() == "":
 		return fmt.Errorf("%s: %s: metadata.namespace is not set; expected the namespace that it is applied in", document.Place, name)
-	case repeated && isExport:
+	case repeated && document.Kind == mcsv1beta1.ServiceExportKindName:
 		return fmt.Errorf("%s: %s is in %s already; expected each object once", document.Place, name, before.place)
 	case repeated && !equality.Semantic.DeepEqual(before.Object, object): // fixtures of several policies repeat a Namespace, say
 		return fmt.Errorf("%s: %s is in %s already, with other content; expected each object once, or the same", document.Place, name, before.place)
@@ -287,17 +283,17 @@ func setDefaults(spec *corev1.ServiceSpec) {
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	} else if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
-		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(corev1.DefaultClientIPServiceAffinitySeconds)}}
+		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}}
 	}
 	spec.Type = cmp.Or(spec.Type, corev1.ServiceTypeClusterIP)
 	switch spec.Type {
 	case corev1.ServiceTypeLoadBalancer:
-		spec.AllocateLoadBalancerNodePorts = cmp.Or(spec.AllocateLoadBalancerNodePorts, ptr.To(true))
+		spec.AllocateLoadBalancerNodePorts = cmp.Or(spec.AllocateLoadBalancerNodePorts, new(true))
 		fallthrough
 	case corev1.ServiceTypeNodePort:
 		spec.ExternalTrafficPolicy = cmp.Or(spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
 		fallthrough
 	case corev1.ServiceTypeClusterIP:
-		spec.InternalTrafficPolicy = cmp.Or(spec.InternalTrafficPolicy, ptr.To(corev1.ServiceInternalTrafficPolicyCluster))
+		spec.InternalTrafficPolicy = cmp.Or(spec.InternalTrafficPolicy, new(corev1.ServiceInternalTrafficPolicyCluster))
 	}
 }

@@ -126,11 +126,11 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []*v1alpha
 	seen := &warnings{}
 	config := rest.CopyConfig(target.REST)
 	config.WarningHandler = seen
-	c, err := client.New(config, client.Options{Scheme: target.Client.Scheme()})
+	warned, err := command.NewTarget(target.Context, config)
 	if err != nil {
 		return cluster, err
 	}
-	c = client.NewDryRunClient(c)
+	c := client.NewDryRunClient(warned.Client)
 	if err := requireWebhook(ctx, c); err != nil {
 		return cluster, err
 	}

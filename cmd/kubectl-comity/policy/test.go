@@ -19,6 +19,7 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/engine/authoring"
+	"github.com/comity-mcs/comity/policies/engine/child"
 	"github.com/comity-mcs/comity/policies/source"
 )
 
@@ -70,8 +71,9 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	if err != nil {
 		return nil, err
 	}
-	agent := newAgent(engine.Options{})
+	agent := child.New(engine.Options{})
 	defer agent.Close()
+	agent.Load(nil) // each policy is compiled alone
 	var all []Tested
 	for _, policy := range policies {
 		if policy.Folder == "" {
@@ -183,8 +185,11 @@ func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 			return nil, fmt.Errorf("%s: data.fixtures[%q] is of another file already; expected another name", path, name)
 		}
 		m := newManifests()
-		if err := m.readFile(path, true); err != nil {
+		if err := m.readFile(path); err != nil {
 			return nil, err
+		}
+		if m.unseen != nil { // a misspelled kind, say
+			return nil, m.unseen
 		}
 		fixture, err := m.fixture(ctx)
 		if err != nil {
