@@ -6,6 +6,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ func newBuild(env *command.Env) *cobra.Command {
 				_, _ = fmt.Fprintln(env.ErrOut, lines(result.Findings))
 				return command.Printed(command.ExitProblem)
 			}
-			separator := ""
+			var manifests []string
 			for _, policy := range all {
 				text, err := policy.Manifest()
 				if err != nil {
@@ -46,9 +47,9 @@ func newBuild(env *command.Env) *cobra.Command {
 					return fmt.Errorf("%s: line %d of the ExportPolicy has a character that nobody sees, %.8q; expected it escaped, or none",
 						policy.Folder, strings.Count(text[:at], "\n")+1, text[at:])
 				}
-				_, _ = fmt.Fprintf(env.Raw, "%s%s", separator, text)
-				separator = "---\n"
+				manifests = append(manifests, text)
 			}
+			_, _ = io.WriteString(env.Raw, strings.Join(manifests, "---\n"))
 			return nil
 		})
 }

@@ -385,7 +385,7 @@ func TestThePoliciesOfThisRepository(t *testing.T) {
 		for _, problem := range one.Problems {
 			t.Errorf("policy %s: %s", one.Policy, problem)
 		}
-		for _, result := range one.Tests {
+		for _, result := range one.Results {
 			if !result.Passed {
 				t.Errorf("%s: %s: %s", result.Place, result.Name, result.Message)
 			}

@@ -29,16 +29,14 @@ that the agent gives to a policy, and measure what they cover.
 Exit codes: 0 if every test passed, 1 if a test failed or the coverage is too low, 2
 if a file does not compile or cannot be read. See "Test" in policies/README.md.`
 
-// Tested has the results of one policy.
+// Tested has the results of one policy, and the coverage of its policy.rego.
 type Tested struct {
-	Policy  string             `json:"policy"`
-	Path    string             `json:"path"`
-	Tests   []authoring.Result `json:"tests"`
-	Passed  int                `json:"passed"`
-	Failed  int                `json:"failed"`
-	Skipped int                `json:"skipped,omitempty"`
-	// Coverage is that of policy.rego.
-	Coverage *authoring.Coverage `json:"coverage,omitempty"`
+	authoring.Report
+	Policy  string `json:"policy"`
+	Path    string `json:"path"`
+	Passed  int    `json:"passed"`
+	Failed  int    `json:"failed"`
+	Skipped int    `json:"skipped,omitempty"`
 	// Problems are why the policy fails as a whole: no tests, too little coverage.
 	Problems []string `json:"problems,omitempty"`
 }
@@ -99,7 +97,7 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 }
 
 func testedOf(policy source.Policy, report authoring.Report, threshold float64) Tested {
-	out := Tested{Policy: policy.Name(), Path: policy.Folder, Tests: report.Results, Coverage: report.Coverage}
+	out := Tested{Report: report, Policy: policy.Name(), Path: policy.Folder}
 	for _, r := range report.Results {
 		switch {
 		case r.Passed:
@@ -131,7 +129,7 @@ func printTestTable(out io.Writer, all []Tested) {
 		for _, problem := range t.Problems {
 			_, _ = fmt.Fprintf(out, "\n%s: %s\n", t.Policy, problem)
 		}
-		for _, r := range t.Tests {
+		for _, r := range t.Results {
 			if r.Passed || r.Skipped {
 				continue
 			}
@@ -147,8 +145,8 @@ func printTestTable(out io.Writer, all []Tested) {
 
 func suitesOf(all []Tested) (suites []suite) {
 	for _, t := range all {
-		s := suite{Name: t.Policy, Tests: len(t.Tests) + len(t.Problems), Failures: t.Failed + len(t.Problems), Skipped: t.Skipped}
-		for _, r := range t.Tests {
+		s := suite{Name: t.Policy, Tests: len(t.Results) + len(t.Problems), Failures: t.Failed + len(t.Problems), Skipped: t.Skipped}
+		for _, r := range t.Results {
 			file, _, _ := strings.Cut(r.Place, ":")
 			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: fmt.Sprintf("%.3f", r.Duration.Seconds()), Output: r.Printed}
 			switch {

@@ -85,8 +85,8 @@ type Coverage struct {
 // Report has the results of all tests, sorted by place, and the coverage of the
 // policy's module; nil if that is not in Bench.Files.
 type Report struct {
-	Results  []Result
-	Coverage *Coverage
+	Results  []Result  `json:"tests"`
+	Coverage *Coverage `json:"coverage,omitempty"`
 }
 
 // Run runs the tests of a bench. It is an error if a file does not compile; a test
