@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote/kubeconfig"
 )
@@ -342,22 +343,23 @@ func readToken(data []byte, peer Cluster) string {
 	return config.BearerToken
 }
 
-// CheckCredential reads the Secret by which its holder reads a peer, and asks the API server of
-// the peer, unless asked is nil, whether it accepts the token. It gives the reason for which
-// the peer cannot be read with it; none if all is well.
-func CheckCredential(ctx context.Context, holder client.Client, key client.ObjectKey, peer string, asked client.Client, now time.Time) (reason, message string, err error) {
+// CheckCredential reads the Secret by which a cluster, with Comity in that namespace, reads a
+// peer, and asks the API server of the peer, unless asked is nil, whether it accepts the token.
+// It gives the reason for which the peer cannot be read with it; none if all is well.
+func CheckCredential(ctx context.Context, holder client.Client, namespace string, peer v1alpha1.Peer, asked client.Client) (reason, message string, err error) {
+	key := client.ObjectKey{Namespace: namespace, Name: peer.Spec.KubeconfigSecret}
 	var secret corev1.Secret
 	if err := holder.Get(ctx, key, &secret); apierrors.IsNotFound(err) {
-		return "SecretMissing", "there is no credential by which cluster " + peer + " is read", nil
+		return "SecretMissing", "there is no credential by which cluster " + peer.Name + " is read", nil
 	} else if err != nil {
 		return "", "", fmt.Errorf("read Secret %s: %w", key, err)
 	}
 	config, invalid := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
 	if invalid != nil {
-		return "InvalidKubeconfig", fmt.Sprintf("the credential by which cluster %s is read cannot be used: %v", peer, invalid), nil
+		return "InvalidKubeconfig", fmt.Sprintf("the credential by which cluster %s is read cannot be used: %v", peer.Name, invalid), nil
 	}
-	if claims, ok := kubeconfig.ReadToken(config.BearerToken); ok && claims.Expires <= now.Unix() {
-		return "Expired", fmt.Sprintf("the token by which cluster %s is read expired at %s", peer, time.Unix(claims.Expires, 0).UTC().Format(time.RFC3339)), nil
+	if claims, ok := kubeconfig.ReadToken(config.BearerToken); ok && claims.Expires <= time.Now().Unix() {
+		return "Expired", fmt.Sprintf("the token by which cluster %s is read expired at %s", peer.Name, time.Unix(claims.Expires, 0).UTC().Format(time.RFC3339)), nil
 	}
 	if asked == nil {
 		return "", "", nil
@@ -365,5 +367,5 @@ func CheckCredential(ctx context.Context, holder client.Client, key client.Objec
 	if user, err := Authenticate(ctx, asked, config.BearerToken); err != nil || user.Username != "" {
 		return "", "", err
 	}
-	return "Unauthorized", fmt.Sprintf("cluster %s does not accept the token by which it is read: it was revoked, or its account was made again", peer), nil
+	return "Unauthorized", fmt.Sprintf("cluster %s does not accept the token by which it is read: it was revoked, or its account was made again", peer.Name), nil
 }

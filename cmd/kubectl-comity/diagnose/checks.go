@@ -255,16 +255,14 @@ func tokens(ctx context.Context, c *cluster) (all []finding.Finding, err error) 
 		if peer.Spec.Removed {
 			continue
 		}
-		name := peer.Spec.KubeconfigSecret
-		f := finding.Finding{Object: fmt.Sprintf("Secret %s/%s", c.Agent.Namespace, name), Fix: c.fix(finding.FixJoin, peer.Name)}
 		var asked client.Client
 		if other := c.peerOf(peer.Name); other != nil && other.Target != nil && c.Agent.Mode == model.ExchangeMesh {
 			asked = other.Target.Client
 		}
-		var errRead error
-		f.Reason, f.Message, errRead = join.CheckCredential(ctx, c.Target.Client, client.ObjectKey{Namespace: c.Agent.Namespace, Name: name}, peer.Name, asked, time.Now())
-		if err = errors.Join(err, errRead); f.Reason != "" {
-			all = append(all, f)
+		reason, message, errRead := join.CheckCredential(ctx, c.Target.Client, c.Agent.Namespace, peer, asked)
+		if err = errors.Join(err, errRead); reason != "" {
+			all = append(all, finding.Finding{Object: "Secret " + c.Agent.Namespace + "/" + peer.Spec.KubeconfigSecret, Reason: reason, Message: message,
+				Fix: c.fix(finding.FixJoin, peer.Name)})
 		}
 	}
 	return all, err

@@ -133,18 +133,17 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	if first := sites[0]; l.id == "" && first.Target == nil {
 		return fmt.Errorf("%w\nIf this cluster is lost, remove it from those that remain: kubectl comity leave --id ID %s", first.Err, cmp.Or(contextsOf(sites[1:]), "REMAINING..."))
 	}
-	var live []*agent.Site
 	for _, s := range sites {
 		switch {
 		case s.Target == nil:
 			l.lost = append(l.lost, s)
 		case s.Err == nil, s.Agent.ID != "" && (errors.Is(s.Err, agent.ErrNotRunning) || errors.Is(s.Err, agent.ErrNotInstalled)):
-			live = append(live, s)
+			l.remaining = append(l.remaining, s)
 		default:
 			return s.Err
 		}
 	}
-	switch l.remaining = live; {
+	switch live := l.remaining; {
 	case l.id == "":
 		l.leaver, l.site, l.remaining = live[0].Cluster(), live[0], live[1:]
 	case len(live) == 0:

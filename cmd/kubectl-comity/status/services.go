@@ -34,10 +34,10 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 		e := &exports.Items[i]
 		s, notWell := p.addService(mcsv1beta1.ServiceExportKindName, e.ObjectMeta, e.Status.Conditions)
 		isRefused := slices.ContainsFunc(notWell, func(c metav1.Condition) bool {
-			return c.Type == string(mcsv1beta1.ServiceExportConditionValid) || c.Type == condition.TypeAdmitted
+			return c.Type == condition.TypeValid || c.Type == condition.TypeAdmitted
 		})
 		for _, c := range notWell {
-			if isRefused && (c.Type == string(mcsv1beta1.ServiceExportConditionReady) || c.Reason == condition.ReasonNotPublished) {
+			if isRefused && (c.Type == condition.TypeReady || c.Reason == condition.ReasonNotPublished) {
 				continue // follows from that
 			}
 			p.note(s, c, p.behind(c, model.List{}))

@@ -87,7 +87,7 @@ func (h hop) source() Step {
 	case state == model.SourceRefused:
 		return h.reported(model.ReasonPolicyDenied, "Refused: a policy, or an annotation of the Namespace", since)
 	case !state.IsRead():
-		return h.step(checkSource, c, string(state), string(state)+": "+states[state]).since(since)
+		return h.step(checkSource, c, string(state), states[state]).since(since)
 	case !isListed:
 		return h.step(checkSource, c, model.ReasonPending, "the import does not have the export yet")
 	case report.Reason != model.ReasonImported && report.Reason != model.ReasonTakeoverHeld:

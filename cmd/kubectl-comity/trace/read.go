@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -149,8 +148,7 @@ func (s clusters) credentials(ctx context.Context) {
 			if exchange.Target == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PeerConnected) {
 				continue
 			}
-			secret := client.ObjectKey{Namespace: c.Agent.Namespace, Name: p.Spec.KubeconfigSecret}
-			reason, message, err := join.CheckCredential(ctx, c.Target.Client, secret, p.Name, exchange.Target.Client, time.Now())
+			reason, message, err := join.CheckCredential(ctx, c.Target.Client, c.Agent.Namespace, *p, exchange.Target.Client)
 			if err == nil && (reason == "Expired" || reason == "Unauthorized") { // what the agent will set
 				meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized", Message: message})
 			}
