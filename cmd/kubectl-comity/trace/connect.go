@@ -41,8 +41,8 @@ const (
 	podSeconds = 600
 )
 
-// connect adds the last steps to each way: what a Pod in each importer finds, if no step
-// before is broken. Without a timeout, nothing is tried.
+// connect adds the last steps to each way: what a Pod in each importer finds, if what is
+// imported was read and no step before is broken. Without a timeout, nothing is tried.
 func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 	pending := map[*cluster][]*Way{}
 	for _, e := range r.Exports {
@@ -52,7 +52,7 @@ func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 			case to.Target == nil:
 			case timeout == 0:
 				w.notTried(" (--no-connect)")
-			case to.Err != nil || isBroken(e.Steps) || isBroken(w.Steps):
+			case to.Err != nil || to.whyImportUnread() != nil || isBroken(e.Steps) || isBroken(w.Steps):
 				w.notTried("")
 			default:
 				pending[to] = append(pending[to], w)

@@ -29,7 +29,7 @@ func (h hop) way() (steps []Step) {
 	if isOther {
 		steps = append(steps, h.record())
 	}
-	if err := h.to.whyUnread("Namespace", "Service", "ServiceImport", "EndpointSlice"); err != nil {
+	if err := h.to.whyImportUnread(); err != nil {
 		unread := h.untried(check{name: "Import"}, h.to, err)
 		if h.from.export != nil && isOther { // what the exporter knows of the importer
 			c := ptr.Deref(meta.FindStatusCondition(h.from.export.Status.Conditions, condition.TypeAvailable), metav1.Condition{})

@@ -101,6 +101,11 @@ func (c *cluster) whyUnread(kinds ...string) error {
 	return errors.Join(model.Map(kinds, func(kind string) error { return c.unread[kind] })...)
 }
 
+// whyImportUnread is why what the cluster imports was not read.
+func (c *cluster) whyImportUnread() error {
+	return c.whyUnread("Namespace", "Service", "ServiceImport", "EndpointSlice")
+}
+
 // peer is the Peer of that id; nil if there is none.
 func (c *cluster) peer(id model.ClusterID) *v1alpha1.Peer {
 	if found, is := model.Find(c.peers.Items, func(p v1alpha1.Peer) bool { return p.Name == string(id) }); is {

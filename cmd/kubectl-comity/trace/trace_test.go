@@ -299,6 +299,14 @@ func TestWithOneClusterOthersAreNotRead(t *testing.T) {
 	if found["ExportRecord"] != finding.NotRead || found["Peer a"] != finding.OK || found["Source"] != finding.OK || found["EndpointSlices"] != finding.OK {
 		t.Errorf("the importer alone: %+v", found)
 	}
+	a, b = healthy()
+	b.unread["Service"], b.derived = fmt.Errorf("forbidden"), nil
+	r = clusters{a, b}.trace("a", "b")
+	r.connect(context.Background(), time.Minute)
+	steps = r.Exports[0].Ways[0].Steps
+	if last := steps[len(steps)-1]; last.Check != "Connection" || last.Message != "not tried" || len(r.Pods) > 0 {
+		t.Errorf("an import that may not be read: %+v", last)
+	}
 	a, _ = healthy()
 	a.unread["ServiceExport"], a.export = fmt.Errorf("forbidden"), nil
 	if r := traced("a", "b", a, b); r.Broken || r.Exports[0].Steps[3].Severity != finding.NotRead || r.Exports[0].Steps[3].Message != "forbidden" {
