@@ -112,7 +112,7 @@ func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
 		state := &health{state: errors.New("not looked yet")}
 		done := make(chan error, 1)
 		go func() {
-			done <- crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.follow(t.Context(), true)
+			done <- (&crdWatch{discovery: d, log: log, report: state.set}).await(t.Context(), crdInterval)
 		}()
 		for range 5 {
 			synctest.Wait()
@@ -155,7 +155,7 @@ func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
 			t.Errorf("without %v: got readiness %v", tc.without, err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), map[bool]time.Duration{true: time.Minute, false: 100 * time.Millisecond}[tc.starts])
-		err = crdWatch{interval: crdInterval, discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}.follow(ctx, true)
+		err = (&crdWatch{discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}).await(ctx, crdInterval)
 		cancel()
 		if (err == nil) != tc.starts {
 			t.Errorf("without %v: the wait ends with %v", tc.without, err)
@@ -171,7 +171,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- crdWatch{interval: crdInterval, discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}.follow(ctx, true)
+			done <- (&crdWatch{discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}).await(ctx, crdInterval)
 		}()
 		synctest.Wait()
 		cancel()
@@ -189,7 +189,7 @@ func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
 		d.now.Store(serving())
 		state := &health{}
 		go func() {
-			_ = crdWatch{interval: crdInterval, discovery: d, log: log, report: state.set}.follow(t.Context(), false)
+			(&crdWatch{discovery: d, log: log, report: state.set}).watch(t.Context(), crdInterval)
 		}()
 		pass := func() {
 			time.Sleep(2 * crdInterval) // of the bubble: no time passes
@@ -216,7 +216,7 @@ func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		state := &health{}
 		go func() {
-			_ = crdWatch{interval: crdInterval, discovery: silent{serving()}, log: logr.Discard(), report: state.set}.follow(t.Context(), false)
+			(&crdWatch{discovery: silent{serving()}, log: logr.Discard(), report: state.set}).watch(t.Context(), crdInterval)
 		}()
 		time.Sleep(2 * crdInterval) // of the bubble: no time passes
 		synctest.Wait()

@@ -140,42 +140,47 @@ func startsWithout(err error) bool {
 // crdWatch reports which definitions are missing.
 type crdWatch struct {
 	discovery discovery.DiscoveryInterface
-	// interval is how often it checks.
-	interval time.Duration
-	log      logr.Logger
+	log       logr.Logger
 	// report receives what is missing, and nil if nothing is.
 	report func(error)
+	// reported is what it received last.
+	reported error
 }
 
-// follow reports what is missing, and logs each change. When starting, it ends once the
-// resources are served without which no controller can start. Later, it makes a running agent
-// not ready while a definition is missing, so that users see which one, and ends with ctx,
-// which is no error. Nothing else stops: informers list again and queues retry until the kind
-// is served.
-func (w crdWatch) follow(ctx context.Context, starting bool) error {
-	var before error
-	err := wait.PollUntilContextCancel(ctx, w.interval, true, func(context.Context) (bool, error) {
+// update reports what is missing, and logs a change.
+func (w *crdWatch) update(missing error) {
+	if missing != nil && (w.reported == nil || missing.Error() != w.reported.Error()) {
+		w.log.Error(missing, "not ready")
+	}
+	w.report(missing)
+	w.reported = missing
+}
+
+// await ends once the resources are served without which no controller can start.
+func (w *crdWatch) await(ctx context.Context, interval time.Duration) error {
+	return wait.PollUntilContextCancel(ctx, interval, true, func(context.Context) (bool, error) {
+		err := missing(w.discovery)
+		if startsWithout(err) {
+			err = nil // watch reports it
+		}
+		w.update(err)
+		return err == nil, nil
+	})
+}
+
+// watch makes a running agent not ready while a definition is missing, so that users see which
+// one. Nothing else stops: informers list again and queues retry until the kind is served.
+func (w *crdWatch) watch(ctx context.Context, interval time.Duration) {
+	wait.UntilWithContext(ctx, func(context.Context) {
 		err := missing(w.discovery)
 		switch {
-		case starting && startsWithout(err):
-			err = nil // it is reported later
-		case !starting && err != nil && !errors.As(err, new(*undefined)):
-			err = before // another error does not show that a definition is missing
-		}
-		switch {
-		case err == nil && before != nil && !starting:
+		case err != nil && !errors.As(err, new(*undefined)):
+			return // it does not show that a definition is missing
+		case err == nil && w.reported != nil:
 			w.log.Info("all CustomResourceDefinitions are served again")
-		case err != nil && (before == nil || err.Error() != before.Error()):
-			w.log.Error(err, "not ready")
 		}
-		w.report(err)
-		before = err
-		return starting && err == nil, nil
-	})
-	if !starting {
-		return nil
-	}
-	return err
+		w.update(err)
+	}, interval)
 }
 
 // missing returns an error that names what is not served, nil if nothing is

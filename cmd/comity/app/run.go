@@ -87,10 +87,10 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	}
 	// The process is not ready while it waits, nor directly after.
 	ready.set(errors.New("checking for the CustomResourceDefinitions"))
-	definitions := crdWatch{discovery: served, interval: o.Timing.AwaitDefinitions, log: log, report: func(missing error) {
+	definitions := crdWatch{discovery: served, log: log, report: func(missing error) {
 		ready.set(cmp.Or(missing, errStarting))
 	}}
-	if err := definitions.follow(ctx, true); err != nil {
+	if err := definitions.await(ctx, o.Timing.AwaitDefinitions); err != nil {
 		return err
 	}
 	scheme := newScheme()
@@ -118,11 +118,9 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 		return fmt.Errorf("set up the agent: %w", err)
 	}
 	ready.set(nil)
-	definitions.log, definitions.interval, definitions.report = log, o.Timing.WatchDefinitions, ready.set
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return mgr.Start(ctx) })
-	group.Go(func() error { return definitions.follow(ctx, false) })
-	return group.Wait()
+	definitions.log, definitions.report = log, ready.set
+	go definitions.watch(ctx, o.Timing.WatchDefinitions)
+	return mgr.Start(ctx)
 }
 
 // newScheme returns a scheme with every kind that the agent reads or writes.
