@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -37,7 +38,7 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 	if err != nil {
 		return err
 	}
-	p := policies{client: c, out: out, found: map[string]*metav1.PartialObjectMetadata{}}
+	p := policies{client: c, wanted: wanted}
 	if o.OwnerClusterRole != "" {
 		role := &rbacv1.ClusterRole{}
 		err := await(ctx, out, func(ctx context.Context) error {
@@ -52,50 +53,56 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 		}
 		p.owner = &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}
 	}
-	if err := await(ctx, out, func(ctx context.Context) error { return p.check(ctx, wanted) }); err != nil {
+	if err := await(ctx, out, p.read); err != nil {
 		return err
 	}
 	for _, policy := range wanted {
 		if p.owner != nil {
 			policy.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
 		}
-		if err := apply(ctx, c, out, policy, p.found[policy.GetName()]); err != nil {
+		was := p.stored[policy.GetName()]
+		delete(p.stored, policy.GetName())
+		if err := apply(ctx, c, out, policy, &was); err != nil {
 			return fmt.Errorf("%s: %w", o.File, err)
 		}
 	}
-	return await(ctx, out, func(ctx context.Context) error { return p.prune(ctx, wanted) })
+	return p.prune(ctx, out)
 }
 
 // policies are the ExportPolicies of one owner.
 type policies struct {
 	client client.Client
-	out    io.Writer
 	// owner is nil for policies without one.
-	owner *metav1.OwnerReference
-	// found are those that check read, by name; empty if there is none.
-	found map[string]*metav1.PartialObjectMetadata
+	owner  *metav1.OwnerReference
+	wanted []*unstructured.Unstructured
+	// stored are those of everybody, by name.
+	stored map[string]metav1.PartialObjectMetadata
 }
 
-// check refuses policies that exist and are not ours. One that belongs to
+// read refuses policies that exist and are not ours. One that belongs to
 // another ClusterRole goes when that does: it is awaited.
-func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured) error {
+func (p *policies) read(ctx context.Context) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(policyKind)
+	if err := p.client.List(ctx, list); err != nil {
+		return fmt.Errorf("list exportpolicies: %w", err)
+	}
+	p.stored = map[string]metav1.PartialObjectMetadata{}
+	for _, one := range list.Items {
+		p.stored[one.Name] = one
+	}
 	var foreign, going error
-	for _, policy := range wanted {
-		current := &metav1.PartialObjectMetadata{}
-		current.SetGroupVersionKind(policyKind)
-		p.found[policy.GetName()] = current
-		switch err := p.client.Get(ctx, client.ObjectKey{Name: policy.GetName()}, current); {
-		case client.IgnoreNotFound(err) != nil:
-			return err
-		case current.ResourceVersion == "":
+	for _, policy := range p.wanted {
+		switch current, exists := p.stored[policy.GetName()]; {
+		case !exists:
 		case current.Labels[labelManagedBy] != fieldOwner:
 			foreign = errors.Join(foreign, fmt.Errorf("exportpolicy %s exists and was not applied by this command (label %s: %s): delete it, or give that of the file another name",
-				policy.GetName(), labelManagedBy, fieldOwner))
+				current.Name, labelManagedBy, fieldOwner))
 		case !p.owns(current):
 			other := current.OwnerReferences[0]
-			going = wait("exportpolicy %s belongs to %s %s, another installation: uninstall that, or give the policy another name", policy.GetName(), other.Kind, other.Name)
+			going = wait("exportpolicy %s belongs to %s %s, another installation: uninstall that, or give the policy another name", current.Name, other.Kind, other.Name)
 		case current.DeletionTimestamp != nil:
-			going = wait("exportpolicy %s is being deleted", policy.GetName())
+			going = wait("exportpolicy %s is being deleted", current.Name)
 		}
 	}
 	return cmp.Or(foreign, going)
@@ -103,7 +110,7 @@ func (p policies) check(ctx context.Context, wanted []*unstructured.Unstructured
 
 // owns reports whether a policy of this package is ours: it has no owner, or one
 // with the name of ours. The UID may be that of an earlier ClusterRole.
-func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
+func (p *policies) owns(policy metav1.PartialObjectMetadata) bool {
 	if len(policy.OwnerReferences) == 0 {
 		return true
 	}
@@ -112,25 +119,22 @@ func (p policies) owns(policy *metav1.PartialObjectMetadata) bool {
 	})
 }
 
-// prune deletes what an earlier run applied and the file no longer has.
-func (p policies) prune(ctx context.Context, wanted []*unstructured.Unstructured) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(policyKind)
-	if err := p.client.List(ctx, list, client.MatchingLabels{labelManagedBy: fieldOwner}); err != nil {
-		return fmt.Errorf("list exportpolicies of earlier runs: %w", err)
-	}
+// prune deletes what an earlier run applied and the file no longer has: the rest of stored.
+func (p *policies) prune(ctx context.Context, out io.Writer) error {
 	var failed []error
-	for i := range list.Items {
-		old := &list.Items[i]
-		kept := slices.ContainsFunc(wanted, func(w *unstructured.Unstructured) bool { return w.GetName() == old.Name })
-		if kept || !p.owns(old) || old.DeletionTimestamp != nil {
+	for _, name := range slices.Sorted(maps.Keys(p.stored)) {
+		old := p.stored[name]
+		if old.Labels[labelManagedBy] != fieldOwner || !p.owns(old) || old.DeletionTimestamp != nil {
 			continue
 		}
-		if err := client.IgnoreNotFound(p.client.Delete(ctx, old, client.Preconditions{UID: &old.UID})); err != nil {
-			failed = append(failed, fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", old.Name, err))
-			continue
-		}
-		say(p.out, "exportpolicy %s deleted", old.Name)
+		err := await(ctx, out, func(ctx context.Context) error {
+			if err := client.IgnoreNotFound(p.client.Delete(ctx, &old, client.Preconditions{UID: &old.UID})); err != nil {
+				return fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", name, err)
+			}
+			say(out, "exportpolicy %s deleted", name)
+			return nil
+		})
+		failed = append(failed, err)
 	}
 	return errors.Join(failed...)
 }
