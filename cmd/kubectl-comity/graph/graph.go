@@ -110,16 +110,24 @@ func build(report status.Report, all []status.Objects) Graph {
 			g.conflicts[s.Namespace+"/"+s.Name] = true
 		}
 	}
+	var published []confirm.Record
 	for _, objects := range all {
 		g.read[objects.ID] = objects.Err == nil
 		for i := range objects.Imports {
 			g.addImport(objects.ID, &objects.Imports[i])
 		}
-	}
-	for _, objects := range all {
 		for _, r := range objects.Published {
-			g.addPublished(r)
+			if r.Spec.Withdrawn {
+				continue
+			}
+			published = append(published, r)
+			if g.node(string(r.From)); r.To != "" {
+				g.node(string(r.To))
+			}
 		}
+	}
+	for _, r := range published { // when all clusters are known: one for all is for each of them
+		g.addPublished(r)
 	}
 	g.Edges = slices.SortedFunc(maps.Values(g.pairs), func(a, b *Edge) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	return g
@@ -179,7 +187,7 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 // read does not import has that as its problem.
 func (g *Graph) addPublished(r confirm.Record) {
 	for to := range g.Clusters {
-		if r.Spec.Withdrawn || to == string(r.From) || r.To != "" && string(r.To) != to {
+		if to == string(r.From) || r.To != "" && string(r.To) != to {
 			continue
 		}
 		var problems []string

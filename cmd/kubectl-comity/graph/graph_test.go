@@ -125,6 +125,23 @@ func TestAnImportThatALaterTierServesIsMarked(t *testing.T) {
 	}
 }
 
+// Nothing else names the members where a hub is the only context.
+func TestTheClustersOfAHubAreThoseOfItsRecords(t *testing.T) {
+	ofX, withdrawn := published("mail", ""), published("old", "y")
+	ofX.From, withdrawn.Spec.Withdrawn = "x", true
+	report := status.Report{Clusters: []status.Cluster{{Context: "hub", State: status.Hub}}}
+	got := build(report, []status.Objects{{ID: "hub", Published: []confirm.Record{published("web", ""), published("pay", "b"), ofX, withdrawn}}})
+	want := []*Edge{
+		{"a", "b", map[string][]string{"shop/pay": {}, "shop/web": {}}},
+		{"a", "x", map[string][]string{"shop/web": {}}},
+		{"x", "a", map[string][]string{"shop/mail": {}}},
+		{"x", "b", map[string][]string{"shop/mail": {}}},
+	}
+	if diff := cmp.Diff(want, got.Edges); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestTheOrderOfWhatWasReadDoesNotMatter(t *testing.T) {
 	report, views := clusterset()
 	first := build(report, views)
