@@ -71,23 +71,19 @@ func Test(ctx context.Context, timeout time.Duration, threshold float64, paths .
 	}
 	agent := child.New(engine.Options{})
 	defer agent.Close()
-	agent.Load(nil) // each policy is compiled alone
 	var all []Tested
 	for _, policy := range policies {
 		if policy.Folder == "" {
 			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		if found := validate(policy); len(found) > 0 {
-			return nil, fmt.Errorf("the policy cannot be stored:\n%s", lines(found))
+		if found := load(agent, policy); len(found) > 0 {
+			return nil, fmt.Errorf("the policy cannot be used:\n%s", lines(found))
 		}
 		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
 			return nil, err
 		}
-		var report authoring.Report
-		if _, err = agent.Change(ctx, bench.Policy); err == nil {
-			report, err = authoring.Run(ctx, bench)
-		}
+		report, err := authoring.Run(ctx, bench)
 		if err != nil {
 			return nil, fmt.Errorf("the tests cannot run:\n%s", lines(located(policy, err)))
 		}
