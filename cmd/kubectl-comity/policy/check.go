@@ -19,12 +19,12 @@ import (
 
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -223,35 +223,33 @@ const (
 	ruleCost = 10 * callCost
 )
 
-// definition is what the CustomResourceDefinition of ExportPolicies has, by which an API server
-// refuses one before any webhook sees it.
-var definition = sync.OnceValue(func() (d struct {
-	structural *schema.Structural
-	schema     validation.SchemaValidator
-	rules      *cel.Validator
-}) {
+// definition is what the CustomResourceDefinition of ExportPolicies says of one, by which an API
+// server refuses it before any webhook sees it.
+var definition = sync.OnceValue(func() func(object map[string]any) field.ErrorList {
 	var embedded apiextensionsv1.CustomResourceDefinition
 	text, errRead := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
 	errDecode := yaml.Unmarshal(text, &embedded)
 	props, structural, errStructural := engine.Structural(embedded.Spec.Versions[0].Schema.OpenAPIV3Schema)
 	schema, _, err := validation.NewSchemaValidator(props)
 	utilruntime.Must(cmp.Or(errRead, errDecode, errStructural, err)) // not reached: the definition is embedded
-	d.structural, d.schema, d.rules = structural, schema, cel.NewValidator(structural, true, callCost)
-	return d
+	rules := cel.NewValidator(structural, true, callCost)
+	return func(object map[string]any) field.ErrorList {
+		defaulting.Default(object, structural)
+		errs := validation.ValidateCustomResource(nil, object, schema)
+		if len(errs) == 0 { // as an API server: rules may rely on the schema
+			errs, _ = rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
+		}
+		return errs
+	}
 })
 
 // validate is what an API server says of a policy.
 func validate(policy source.Policy) (found []Finding) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy.Object)
 	if err != nil {
-		return []Finding{{Policy: policy.Name(), File: policy.Path, Message: err.Error()}}
+		return located(policy, err)
 	}
-	defaulting.Default(object, definition().structural)
-	errs := validation.ValidateCustomResource(nil, object, definition().schema)
-	if len(errs) == 0 { // as an API server: rules may rely on the schema
-		errs, _ = definition().rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
-	}
-	for _, e := range errs {
+	for _, e := range definition()(object) {
 		found = append(found, located(policy, e)...)
 	}
 	return found
