@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -290,7 +289,7 @@ func healthURLs(a, from agent.Agent) (urls []string) {
 	port := "8081"
 	for _, p := range a.Container().Ports {
 		if p.Name == "health" {
-			port = strconv.Itoa(int(p.ContainerPort))
+			port = fmt.Sprint(p.ContainerPort)
 		}
 	}
 	for _, address := range a.Pod.Status.PodIPs {

@@ -231,7 +231,7 @@ func (p *part) strangers() {
 			listed[id] = append(listed[id], types.NamespacedName{Namespace: imported.Namespace, Name: imported.Name})
 		}
 	}
-	for _, id := range sortedKeys(listed) {
+	for _, id := range slices.Sorted(maps.Keys(listed)) {
 		// Without an agent, it is not known which of them is the cluster itself.
 		if p.cluster.ID == "" || string(id) == p.cluster.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
 			continue
@@ -255,14 +255,12 @@ func (p *part) lost(ctx context.Context) (isHub bool) {
 			byCluster[record.From] = append(byCluster[record.From], record.Service())
 		}
 	}
-	for _, id := range sortedKeys(byCluster) {
+	for _, id := range slices.Sorted(maps.Keys(byCluster)) {
 		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore, and they stay published (%s); create these again, or run kubectl comity confirm lost --all --context %s",
 			some(byCluster[id]), p.cluster.Context)
 	}
 	return isHub
 }
-
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // some is how many objects there are, and the first of them.
 func some(keys []types.NamespacedName) string {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,13 +56,13 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 	list, _ := model.ParseList(imported.Annotations[model.AnnotationList])
 	s, notWell := p.addService(mcsv1beta1.ServiceImportKindName, imported.ObjectMeta, imported.Status.Conditions)
 	for _, c := range notWell {
-		clusters := []model.ClusterID{p.behind(c, list)}
-		if waiting := confirm.Waiting(imported); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
-			clusters = sortedKeys(waiting)
-		} else if c.Type == condition.TypeFrozen && len(list.Entries) > 0 {
+		absent, _ := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished })
+		clusters := []model.ClusterID{cmp.Or(p.behind(c, list), absent.Cluster)}
+		switch waiting := confirm.Waiting(imported); {
+		case c.Type == condition.TypeTakeoverHeld && len(waiting) > 0:
+			clusters = slices.Sorted(maps.Keys(waiting))
+		case c.Type == condition.TypeFrozen && len(list.Entries) > 0:
 			clusters[0] = list.Entries[0].Cluster
-		} else if absent, is := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished }); is {
-			clusters[0] = cmp.Or(clusters[0], absent.Cluster)
 		}
 		for _, id := range clusters {
 			p.note(s, c, id)
@@ -124,7 +125,7 @@ func (p *part) behind(c metav1.Condition, list model.List) model.ClusterID {
 	if !slices.Contains(effects, c.Reason) {
 		return ""
 	}
-	ids := sortedKeys(p.silent)
+	ids := slices.Sorted(maps.Keys(p.silent))
 	if len(ids) == 1 {
 		return ids[0]
 	}

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -130,7 +129,7 @@ func (h hop) targets() (all []string) {
 		}
 		for _, p := range e.slice.Ports {
 			if p.Port != nil && ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP {
-				all = append(all, net.JoinHostPort(e.address, strconv.Itoa(int(*p.Port))))
+				all = append(all, net.JoinHostPort(e.address, fmt.Sprint(*p.Port)))
 			}
 		}
 	}

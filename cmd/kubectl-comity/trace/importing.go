@@ -170,11 +170,10 @@ func (h hop) serviceImport() Step {
 		condition.TypeFrozen:       len(entries) > 0 && entries[0].Cluster == h.from.ID(),
 	}
 	for _, typ := range []string{condition.TypeTakeoverHeld, condition.TypeFrozen, condition.TypeSourceMissing} {
-		s := h.condition(checkImport, c, conditions, typ)
-		if s.Severity != finding.OK && !isOwn[typ] {
-			s.Severity, s.Fix = finding.Warning, "do what the message says, if it is right"
-		}
-		if s.Severity != finding.OK {
+		if s := h.condition(checkImport, c, conditions, typ); s.Severity != finding.OK {
+			if !isOwn[typ] {
+				s.Severity, s.Fix = finding.Warning, "do what the message says, if it is right"
+			}
 			return s
 		}
 	}

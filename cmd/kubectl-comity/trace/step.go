@@ -93,13 +93,8 @@ func (h hop) untried(of check, c *cluster, why error) Step {
 // condition is the step of a condition of the object of a check; broken if it is not as it
 // should be.
 func (h hop) condition(of check, c *cluster, all []metav1.Condition, typ string) Step {
-	found := meta.FindStatusCondition(all, typ)
-	if found == nil && condition.BadWhenTrue(typ) {
-		return h.step(of, c, "", typ)
-	}
-	if found == nil {
-		found = &metav1.Condition{Status: metav1.ConditionUnknown, Reason: model.ReasonPending, Message: "the agent has not set the condition yet"}
-	}
+	found := cmp.Or(meta.FindStatusCondition(all, typ),
+		&metav1.Condition{Status: metav1.ConditionUnknown, Reason: model.ReasonPending, Message: "the agent has not set the condition yet"})
 	if (found.Status == metav1.ConditionTrue) != condition.BadWhenTrue(typ) {
 		return h.step(of, c, "", cmp.Or(found.Message, typ)).since(found.LastTransitionTime)
 	}
