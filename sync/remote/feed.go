@@ -42,8 +42,8 @@ import (
 // reflector of its own, so that its state and its error are known, and is its store.
 type feed struct {
 	connection *Connection
-	// kind is for a reader, such as ExportRecords, resource what the API calls it.
-	kind, resource, namespace string
+	// kind is for a reader, such as ExportRecords; the API calls it the same in lower case.
+	kind, namespace string
 	// name limits the feed to one object.
 	name string
 	// without is what is unknown while this feed cannot be read; empty if the feed
@@ -147,7 +147,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config) error {
 	if f.empty, err = scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")); err != nil {
 		return err
 	}
-	f.kind, f.resource = kind.Kind+"s", strings.ToLower(kind.Kind)+"s"
+	f.kind = kind.Kind + "s"
 	c, version := f.connection, kind.GroupVersion()
 	config = rest.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &version
@@ -159,7 +159,7 @@ func (f *feed) open(scheme *runtime.Scheme, config *rest.Config) error {
 	if f.client, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: c.transport}); err != nil {
 		return err
 	}
-	f.budget = c.budget.Feed(f.kind, f.resource)
+	f.budget = c.budget.Feed(f.kind)
 	f.store = toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{indexInvalid: c.indexInvalid, indexExport: indexSlice})
 	// A feed streams lists by itself: so a list is counted and checked as a whole before it
 	// replaces anything.
@@ -186,7 +186,7 @@ func trim(obj any) (any, error) {
 // retry; retries of the request would only delay the report of the failure.
 func (f *feed) request(opts metav1.ListOptions) *rest.Request {
 	page := int64(recordPage)
-	if f.resource == "endpointslices" {
+	if f.kind == "EndpointSlices" {
 		opts.LabelSelector, page = discoveryv1.LabelManagedBy+"="+model.ManagedBy, slicePage
 	}
 	if f.name != "" {
@@ -200,7 +200,7 @@ func (f *feed) request(opts metav1.ListOptions) *rest.Request {
 			opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 		}
 	}
-	return f.client.Get().Namespace(f.namespace).Resource(f.resource).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(1)
+	return f.client.Get().Namespace(f.namespace).Resource(strings.ToLower(f.kind)).VersionedParams(&opts, metav1.ParameterCodec).MaxRetries(1)
 }
 
 // get makes one request for a list.
@@ -275,7 +275,7 @@ func (f *feed) stream(ctx context.Context, notOlderThan string) (runtime.Object,
 	f.budget.Begin()
 	objects := map[string]runtime.Object{}
 	for event := range w.ResultChan() {
-		if event.Type == watch.Error || reflect.TypeOf(event.Object) != reflect.TypeOf(f.object) || f.accept(event, m, f.budget.Listed) != nil {
+		if event.Type == watch.Error || reflect.TypeOf(event.Object) != reflect.TypeOf(f.object) || f.accept(event, m) != nil {
 			break
 		}
 		object := event.Object.(metav1.Object) // as all of its kind are

@@ -73,8 +73,8 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// exceed has f report a limit that a response exceeded while it was read, and accept no event
-// until a list is within the limits again.
+// exceed has f report a limit that a response exceeded, and accept no event until a list is
+// within the limits again.
 func (f *feed) exceed(limit *budget.Exceeded) {
 	f.exceeded.Store(limit)
 	f.result(f.connection.ctx, limit)
@@ -83,9 +83,8 @@ func (f *feed) exceed(limit *budget.Exceeded) {
 // follow counts an event of the watch. The watch ends with the first one that is beyond a limit:
 // the reflector would go on. One of another kind is none, and counts with the next one.
 func (f *feed) follow(what watch.EventType, object any) error {
-	if over := f.accept(watch.Event{Type: what, Object: object.(runtime.Object)}, f.meter, f.budget.Event); over != nil {
+	if over := f.accept(watch.Event{Type: what, Object: object.(runtime.Object)}, f.meter); over != nil {
 		f.watching.Stop()
-		f.result(f.connection.ctx, over)
 		return over
 	}
 	return nil
@@ -93,12 +92,12 @@ func (f *feed) follow(what watch.EventType, object any) error {
 
 // accept counts one event, whose bytes m counted, and returns the limit that it is beyond; nil if
 // it is not.
-func (f *feed) accept(event watch.Event, m *meter, count func(watch.Event) *budget.Exceeded) *budget.Exceeded {
+func (f *feed) accept(event watch.Event, m *meter) *budget.Exceeded {
 	over := f.exceeded.Load()
 	if over == nil {
 		m.read.Store(0)
-		if over = count(event); over != nil {
-			f.exceeded.Store(over)
+		if over = f.budget.Event(event); over != nil {
+			f.exceed(over)
 		}
 	}
 	return over

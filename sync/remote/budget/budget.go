@@ -106,21 +106,20 @@ func newHolding() *holding { return &holding{sizes: map[string]int32{}} }
 
 // Feed counts one kind in one namespace of the member.
 type Feed struct {
-	member         *Member
-	kind, resource string
-	limit          int // on the objects of resource
+	member *Member
+	kind   string
+	limit  int // on the objects of kind
 	// held, and what was read so far of a list that has not ended, or nil; they need the
 	// mutex of member.
 	held, pending *holding
 }
 
-// Feed counts objects of a kind, such as ExportRecords, that the API calls resource.
-// Feeds of one resource share its limit.
-func (m *Member) Feed(kind, resource string) *Feed {
+// Feed counts objects of a kind, such as ExportRecords. Feeds of one kind share its limit.
+func (m *Member) Feed(kind string) *Feed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	limit := cmp.Or(map[string]int{"exportrecords": m.limits.Exports, "endpointslices": m.limits.Slices}[resource], m.limits.Others)
-	f := &Feed{member: m, kind: kind, resource: resource, limit: limit, held: newHolding()}
+	limit := cmp.Or(map[string]int{"ExportRecords": m.limits.Exports, "EndpointSlices": m.limits.Slices}[kind], m.limits.Others)
+	f := &Feed{member: m, kind: kind, limit: limit, held: newHolding()}
 	m.feeds = append(m.feeds, f)
 	return f
 }
@@ -141,37 +140,39 @@ func (f *Feed) End() {
 
 // Page counts one page of the list. If it exceeds a limit, nothing of the list is to be used.
 func (f *Feed) Page(objects []runtime.Object) *Exceeded {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
 	for _, object := range objects {
 		before := len(f.pending.sizes)
-		if exceeded := f.Listed(watch.Event{Type: watch.Added, Object: object}); exceeded != nil {
-			return exceeded
-		}
-		if len(f.pending.sizes) == before {
+		exceeded := f.count(f.pending, watch.Event{Type: watch.Added, Object: object})
+		if exceeded == nil && len(f.pending.sizes) == before {
 			// A reflector keeps all pages of a list until the last one, and a list that has nothing
 			// but repetitions would exceed no limit.
-			f.Begin()
-			return &Exceeded{"1 object of each name in one list"}
+			exceeded = &Exceeded{"1 object of each name in one list"}
+		}
+		if exceeded != nil {
+			f.pending = nil
+			return exceeded
 		}
 	}
 	return nil
 }
 
-// Listed counts one event of a list that is streamed, as Page does. Of each name, the last
-// object counts.
-func (f *Feed) Listed(event watch.Event) *Exceeded {
-	exceeded := f.count(f.pending, event)
+// Event counts one event: between Begin and End, of a list that is streamed, otherwise of a watch.
+// If it exceeds a limit, it is not to be used, and the list or the watch has to end: nothing
+// after it makes sense without it.
+func (f *Feed) Event(event watch.Event) *Exceeded {
+	f.member.mu.Lock()
+	defer f.member.mu.Unlock()
+	exceeded := f.count(cmp.Or(f.pending, f.held), event)
 	if exceeded != nil {
-		f.Begin()
+		f.pending = nil
 	}
 	return exceeded
 }
 
-// Event counts one event of a watch. If it exceeds a limit, it is not to be used, and the
-// watch has to end: nothing after it makes sense without it.
-func (f *Feed) Event(event watch.Event) *Exceeded { return f.count(f.held, event) }
-
 // others are the bytes of all feeds but f, and the number of objects of those of its
-// resource. Of a feed that is being listed, the larger of what is held and what was read
+// kind. Of a feed that is being listed, the larger of what is held and what was read
 // so far counts: all feeds may be listed at the same time. It needs mu.
 func (m *Member) others(f *Feed) (bytes int64, count int) {
 	for _, other := range m.feeds {
@@ -183,7 +184,7 @@ func (m *Member) others(f *Feed) (bytes int64, count int) {
 			size, objects = max(size, other.pending.bytes), max(objects, len(other.pending.sizes))
 		}
 		bytes += size
-		if other.resource == f.resource {
+		if other.kind == f.kind {
 			count += objects
 		}
 	}
@@ -191,11 +192,9 @@ func (m *Member) others(f *Feed) (bytes int64, count int) {
 }
 
 // count counts an event in h: the holding of f or one that is to replace it. An object that
-// exceeds a limit is not counted.
+// exceeds a limit is not counted. It needs mu.
 func (f *Feed) count(h *holding, event watch.Event) *Exceeded {
 	m := f.member
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	object, _ := event.Object.(metav1.Object)
 	switch event.Type {
 	case watch.Added, watch.Modified:

@@ -22,9 +22,9 @@ func object(name string, weight int) *metav1.PartialObjectMetadata {
 
 // counted is what one feed is to hold: the size of each object.
 type counted struct {
-	feed     *Feed
-	resource string
-	sizes    map[string]int
+	feed  *Feed
+	kind  string
+	sizes map[string]int
 }
 
 // within reports whether feeds may hold what they do when feed at holds next instead.
@@ -35,12 +35,12 @@ func within(limits Limits, feeds []*counted, at int, next map[string]int) bool {
 		if i == at {
 			sizes = next
 		}
-		counts[f.resource] += len(sizes)
+		counts[f.kind] += len(sizes)
 		for _, size := range sizes {
 			bytes += size
 		}
 	}
-	return counts["exportrecords"] <= limits.Exports && counts["endpointslices"] <= limits.Slices && counts["memberrecords"] <= limits.Others &&
+	return counts["ExportRecords"] <= limits.Exports && counts["EndpointSlices"] <= limits.Slices && counts["MemberRecords"] <= limits.Others &&
 		int64(bytes) <= limits.Bytes
 }
 
@@ -51,8 +51,8 @@ func TestWhatIsHeldIsWithinTheLimits(t *testing.T) {
 		limits := Limits{Exports: 3, Slices: 4, Others: 2, Bytes: 400}
 		member := New(limits)
 		var feeds []*counted
-		for _, resource := range []string{"exportrecords", "exportrecords", "endpointslices", "endpointslices", "memberrecords"} {
-			feeds = append(feeds, &counted{member.Feed(resource, resource), resource, map[string]int{}})
+		for _, kind := range []string{"ExportRecords", "ExportRecords", "EndpointSlices", "EndpointSlices", "MemberRecords"} {
+			feeds = append(feeds, &counted{member.Feed(kind), kind, map[string]int{}})
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			at := rapid.IntRange(0, len(feeds)-1).Draw(t, "feed")
@@ -94,7 +94,7 @@ func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (m
 			if next[o.Name] = o.Size(); what == watch.Deleted {
 				delete(next, o.Name)
 			}
-			if refused := f.feed.Listed(watch.Event{Type: what, Object: o}); refused != nil {
+			if refused := f.feed.Event(watch.Event{Type: what, Object: o}); refused != nil {
 				return next, refused
 			}
 		}
@@ -122,7 +122,7 @@ func list(t *rapid.T, f *counted, drawn func() *metav1.PartialObjectMetadata) (m
 func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 	half := []runtime.Object{object("half", 600)}
 	member := New(Limits{Bytes: 1000})
-	exports, slices, leases := member.Feed("ExportRecords", "exportrecords"), member.Feed("EndpointSlices", "endpointslices"), member.Feed("Leases", "leases")
+	exports, slices, leases := member.Feed("ExportRecords"), member.Feed("EndpointSlices"), member.Feed("Leases")
 	page := func(f *Feed, objects []runtime.Object, first, last, fits bool) {
 		t.Helper()
 		if first {
@@ -152,7 +152,7 @@ func TestListsThatAreReadAtTheSameTimeShareTheLimits(t *testing.T) {
 
 // An informer keeps what it read of a list until its last page.
 func TestAListThatRepeatsItselfIsRefused(t *testing.T) {
-	f := New(Limits{}).Feed("ExportRecords", "exportrecords")
+	f := New(Limits{}).Feed("ExportRecords")
 	page := []runtime.Object{object("one", 1), object("two", 1)}
 	f.Begin()
 	if refused := f.Page(page); refused != nil {

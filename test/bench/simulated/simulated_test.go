@@ -116,14 +116,14 @@ func TestExportsAreSpreadEvenly(t *testing.T) {
 func TestOneMemberOfAHundredMayHaveAllExports(t *testing.T) {
 	w := World{Measured: "a", Set: "bench", Members: 100, Exports: 10_000, Endpoints: 100_000}
 	member := budget.New(budget.Limits{})
-	read := func(kind, resource string, of func(Export) runtime.Object) {
+	read := func(kind string, of func(Export) runtime.Object) {
 		var objects []runtime.Object
 		for _, e := range w.All() {
 			// All have one name for each Service, which only one of its exporters can have in one member.
 			e.Key.Name, e.Of = fmt.Sprintf("%s-%d", e.Key.Name, e.Of), 1
 			objects = append(objects, of(e))
 		}
-		feed := member.Feed(kind, resource)
+		feed := member.Feed(kind)
 		feed.Begin()
 		if exceeded := feed.Page(objects); exceeded != nil {
 			t.Errorf("%s: %v", kind, exceeded)
@@ -131,10 +131,10 @@ func TestOneMemberOfAHundredMayHaveAllExports(t *testing.T) {
 		feed.End()
 	}
 	for range 2 { // namespaces
-		read("ExportRecords", "exportrecords", func(e Export) runtime.Object { return w.Record(e) })
-		read("EndpointSlices", "endpointslices", func(e Export) runtime.Object { return w.Slice(e, 0) })
+		read("ExportRecords", func(e Export) runtime.Object { return w.Record(e) })
+		read("EndpointSlices", func(e Export) runtime.Object { return w.Slice(e, 0) })
 	}
-	read("ImportRecords", "importrecords", func(e Export) runtime.Object { return w.report(1, e.Key, "11111111-1111-4111-8111-111111111111") })
+	read("ImportRecords", func(e Export) runtime.Object { return w.report(1, e.Key, "11111111-1111-4111-8111-111111111111") })
 }
 
 func await(t *testing.T, what string, met func() bool) {

@@ -5,7 +5,6 @@ package agent
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,7 +26,7 @@ type feed struct {
 }
 
 func newFeed(server *apiserver.Server, member *budget.Member, kind, namespace string) *feed {
-	return &feed{Cache: server.Watch(kind, namespace), kind: kind, budget: member.Feed(kind+"s", strings.ToLower(kind)+"s")}
+	return &feed{Cache: server.Watch(kind, namespace), kind: kind, budget: member.Feed(kind + "s")}
 }
 
 // Relist lists again, from a server that is that many changes behind.
