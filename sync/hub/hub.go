@@ -14,9 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
@@ -102,7 +101,7 @@ type Hub struct {
 // New prepares the exchange; it sends no request and reads no file.
 func New(opts Options) (*Hub, error) {
 	link := newLink(opts.Kubeconfig, opts.Self)
-	mapper := newMapper()
+	mapper := newMapper(opts.Scheme)
 	httpClient := &http.Client{Transport: transport.Wrappers(opts.Wrap)(link)}
 	h := &Hub{
 		opts: opts, link: link, wake: notify.NewWake(), now: time.Now, known: map[string]namespaceState{},
@@ -128,15 +127,12 @@ func New(opts Options) (*Hub, error) {
 
 // newMapper knows the few kinds by itself, so that nothing waits for a
 // discovery of the hub, and no discovery is repeated while it does not answer.
-func newMapper() apimeta.RESTMapper {
+func newMapper(scheme *runtime.Scheme) apimeta.RESTMapper {
 	mapper := apimeta.NewDefaultRESTMapper(nil)
-	record := exchangev1alpha1.GroupVersion.WithKind
-	for _, kind := range []schema.GroupVersionKind{
-		record("ExportRecord"), record("ImportRecord"), record("NamespaceRecord"), record("MemberRecord"),
-		discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), coordinationv1.SchemeGroupVersion.WithKind("Lease"),
-	} {
-		mapper.Add(kind, apimeta.RESTScopeNamespace)
-		mapper.Add(kind.GroupVersion().WithKind(kind.Kind+"List"), apimeta.RESTScopeNamespace)
+	for _, version := range []schema.GroupVersion{exchangev1alpha1.GroupVersion, discoveryv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion} {
+		for kind := range scheme.KnownTypes(version) {
+			mapper.Add(version.WithKind(kind), apimeta.RESTScopeNamespace)
+		}
 	}
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Namespace"), apimeta.RESTScopeRoot)
 	return mapper
@@ -257,10 +253,10 @@ func (h *Hub) Start(ctx context.Context) error {
 }
 
 // wanted are this member's own namespaces in the hub.
-func (h *Hub) wanted() map[string]bool {
-	out := map[string]bool{model.ExchangeNamespace(h.opts.Self): true}
+func (h *Hub) wanted() sets.Set[string] {
+	out := sets.New(model.ExchangeNamespace(h.opts.Self))
 	for _, m := range h.opts.Peers.Members() {
-		out[model.ScopedExchangeNamespace(h.opts.Self, m.ID)] = true
+		out.Insert(model.ScopedExchangeNamespace(h.opts.Self, m.ID))
 	}
 	return out
 }
@@ -268,7 +264,7 @@ func (h *Hub) wanted() map[string]bool {
 // watchNamespaces watches those of this member's namespaces that exist.
 func (h *Hub) watchNamespaces(ctx context.Context) {
 	wanted := h.wanted()
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+	for _, name := range sets.List(wanted) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -286,7 +282,7 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 		}
 	}
 	for name := range h.caches.watched() {
-		if !wanted[name] {
+		if !wanted.Has(name) {
 			h.caches.remove(name)
 			h.mu.Lock()
 			delete(h.known, name)
