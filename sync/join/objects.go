@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -94,17 +94,17 @@ func exchanges(at Cluster, members []Cluster) ([]client.Object, error) {
 		others := model.Without(members, func(m Cluster) bool { return m.ID == from.ID })
 		// Each member has one namespace that all others read, and one for each other alone.
 		for _, to := range append([]Cluster{from}, others...) {
-			name, readers := model.ScopedExchangeNamespace(from.ID, to.ID), []Cluster{to}
-			about := map[string]string{model.LabelExchangeFrom: string(from.ID), model.LabelExchangeTo: string(to.ID)}
-			if to.ID == from.ID {
-				name, readers = model.ExchangeNamespace(from.ID), others
-				delete(about, model.LabelExchangeTo)
+			name, readers := model.ExchangeNamespace(from.ID), others
+			labels := map[string]string{managedByLabel: FieldOwner, model.LabelExchangeFrom: string(from.ID)}
+			if to.ID != from.ID {
+				name, readers = model.ScopedExchangeNamespace(from.ID, to.ID), []Cluster{to}
+				labels[model.LabelExchangeTo] = string(to.ID)
 			}
 			if name == at.Namespace {
 				return nil, fmt.Errorf("cluster id %q: its exchange namespace would be %s, which is Comity's own; choose another id, or another namespace for Comity",
 					from.ID, name)
 			}
-			namespaces = append(namespaces, namespace(name, about))
+			namespaces = append(namespaces, namespace(name, labels))
 			roles = append(roles, role(name, readerRole, readRules...))
 			for _, reader := range readers {
 				account := accountOf(at, reader.ID)
@@ -159,40 +159,40 @@ func renewRule(account string) rbacv1.PolicyRule {
 
 // secret is one by which the agent reaches another cluster, without the credential.
 func secret(namespace, name string) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: meta(namespace, name, nil), Type: corev1.SecretTypeOpaque}
+	return &corev1.Secret{ObjectMeta: meta(namespace, name), Type: corev1.SecretTypeOpaque}
 }
 
 // formatCIDRs lists prefixes in order, each once.
 func formatCIDRs(prefixes []netip.Prefix) []string {
-	return slices.Compact(slices.Sorted(slices.Values(model.PrefixTexts(prefixes))))
+	return sets.List(sets.New(model.PrefixTexts(prefixes)...))
 }
 
-func meta(namespace, name string, own map[string]string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels.Merge(own, labels.Set{managedByLabel: FieldOwner})}
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{managedByLabel: FieldOwner}}
 }
 
 // namespace claims of Comity's own namespace, which belongs to whoever installed
 // Comity there, only the label that the API server gives to every namespace. It
 // has to claim something: a field owner without fields is written again each time.
-func namespace(name string, own map[string]string) *corev1.Namespace {
-	if own == nil {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}}
+func namespace(name string, labels map[string]string) *corev1.Namespace {
+	if labels == nil {
+		labels = map[string]string{corev1.LabelMetadataName: name}
 	}
-	return &corev1.Namespace{ObjectMeta: meta("", name, own)}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 }
 
 // serviceAccount is no Pod's, so nothing ever mounts its token.
 func serviceAccount(namespace, name string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{ObjectMeta: meta(namespace, name, nil), AutomountServiceAccountToken: new(false)}
+	return &corev1.ServiceAccount{ObjectMeta: meta(namespace, name), AutomountServiceAccountToken: new(false)}
 }
 
 func role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
-	return &rbacv1.Role{ObjectMeta: meta(namespace, name, nil), Rules: rules}
+	return &rbacv1.Role{ObjectMeta: meta(namespace, name), Rules: rules}
 }
 
 func roleBinding(namespace, name, role, accountNamespace, account string) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
-		ObjectMeta: meta(namespace, name, nil),
+		ObjectMeta: meta(namespace, name),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountNamespace, Name: account}},
 	}
@@ -217,7 +217,7 @@ func quota(namespace string) *corev1.ResourceQuota {
 	} {
 		hard[name] = *resource.NewQuantity(count, resource.DecimalSI)
 	}
-	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, "comity-exchange", nil), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, "comity-exchange"), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 }
 
 // namespaceFieldOwner is the field manager of what recordNamespaces writes. It is not
