@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -116,8 +117,8 @@ func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
 // Kinds that are listed.
 var (
 	service       = corev1.SchemeGroupVersion.WithKind("Service")
-	serviceExport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceExport"}
-	serviceImport = schema.GroupVersionKind{Group: "multicluster.x-k8s.io", Version: "v1beta1", Kind: "ServiceImport"}
+	serviceExport = mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport")
+	serviceImport = mcsv1beta1.SchemeGroupVersion.WithKind("ServiceImport")
 )
 
 // Purge removes from c all that Comity made there: the Peers, the credentials for

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -130,7 +131,7 @@ func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note st
 	if peer.AcceptedNamespaces == nil {
 		return stored, ""
 	}
-	names := slices.Compact(slices.Sorted(slices.Values(peer.AcceptedNamespaces)))
+	names := sets.List(sets.New(peer.AcceptedNamespaces...))
 	if stored != nil && slices.Equal(names, *stored) {
 		return stored, ""
 	}
