@@ -163,6 +163,5 @@ func UntilAnswered[T any](ctx context.Context, unanswered func(error) bool, requ
 // starting, or is overloaded. What it answers otherwise is for the reflector: it lists
 // again, for example, from a version that the server has.
 func Unanswered(err error) bool {
-	var network net.Error // as a *url.Error is
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.As(err, &network)
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.As(err, new(net.Error)) // as a *url.Error is
 }

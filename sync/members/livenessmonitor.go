@@ -31,19 +31,16 @@ func (s *Set) monitorLiveness(ctx context.Context) error {
 
 // tick checks all peers once.
 func (s *Set) tick() {
-	s.mu.Lock()
 	now := s.opts.Clock.Now()
-	// A process that was stopped, or got no CPU time, could not see a renewal.
 	gap := now.Sub(s.lastTick)
 	s.lastTick = now
-	for _, m := range s.members {
-		if gap > s.opts.LostAfter/4 {
-			m.heartbeat.Skip(gap)
-		}
-	}
-	s.mu.Unlock()
 	for _, known := range s.Members() {
-		s.update(known.ID, func(m *member) model.MemberChanged { return s.checkHeartbeat(m, now) })
+		s.update(known.ID, func(m *member) model.MemberChanged {
+			if gap > s.opts.LostAfter/4 { // a process that was stopped, or got no CPU time, could not see a renewal
+				m.heartbeat.Skip(gap)
+			}
+			return s.checkHeartbeat(m, now)
+		})
 	}
 	s.probe(now)
 }

@@ -149,10 +149,10 @@ func (s *Set) OwnIDClaim() types.UID { return s.view.Load().ownID }
 // credential was revoked, or that cannot be reached, stays Synced: it becomes Lost, and
 // what was read last counts.
 func (s *Set) Members() []model.Member {
-	return model.Map(s.view.Load().members, func(m snapshot) model.Member { return m.member() })
+	return model.Map(s.view.Load().members, snapshot.member)
 }
 
-func (m *snapshot) member() model.Member {
+func (m snapshot) member() model.Member {
 	out := m.Member
 	out.Reported = m.from != nil && m.from.Reported()
 	return out

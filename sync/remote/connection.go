@@ -254,9 +254,7 @@ func (c *Connection) allows(s *seldom) bool {
 	}
 	s.waits = true
 	c.done.Go(func() {
-		select {
-		case <-c.ctx.Done():
-		case <-time.After(c.opts.Limits.Pause):
+		if notify.Await(c.ctx, time.After(c.opts.Limits.Pause)) {
 			c.mu.Lock()
 			s.waits = false
 			c.mu.Unlock()

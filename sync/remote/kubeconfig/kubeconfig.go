@@ -115,7 +115,6 @@ func IsServer(address string) bool {
 }
 
 func checkCluster(c *clientcmdapi.Cluster) *Fault {
-	c = cmp.Or(c, &clientcmdapi.Cluster{})
 	const reachable = "give the peer's API server as this cluster reaches it"
 	return firstOf("clusters.cluster.", []check{
 		{c.CertificateAuthority != "", "certificate-authority", "no file path", "put the certificates into certificate-authority-data"},
@@ -131,7 +130,6 @@ func checkCluster(c *clientcmdapi.Cluster) *Fault {
 
 func checkUser(u *clientcmdapi.AuthInfo) *Fault {
 	const inline = "put a token, or client-certificate-data and client-key-data, into the kubeconfig"
-	u = cmp.Or(u, &clientcmdapi.AuthInfo{})
 	certified := len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0
 	_, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData)
 	return firstOf("users.user", []check{
