@@ -92,7 +92,7 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return nil
 	}
-	exports = merge.OldestFirst(append(exports, own))
+	exports = merge.OldestFirst(append(exports, own)) // with defaults
 	decide.ReadList(&view)
 	found := decide.Import(view).Finding
 	if found.Import == nil || found.Freeze != nil { // what is missing decides
@@ -122,8 +122,9 @@ func warnings(own model.Export, ordered []model.Export, found decide.ImportFindi
 		if !is {
 			continue // only others disagree
 		}
+		field, effect := effectOf(c.Reason, found)
 		text := fmt.Sprintf("conflict of %s with cluster %s: %s %s Until they agree, %s. The export is stored all the same.",
-			cmp.Or(fields[c.Reason], "the Service"), opponent.Cluster, c.Message, precedence(ordered[0], own, opponent), effectOf(c.Reason, found))
+			field, opponent.Cluster, c.Message, precedence(ordered[0], own, opponent), effect)
 		out = append(out, model.OneLine(text, maxWarning))
 	}
 	return out
@@ -170,52 +171,43 @@ func precedence(first, own, other model.Export) string {
 
 func moment(e model.Export) string { return e.CreatedAt.UTC().Format(time.RFC3339) }
 
-// fields are what an author changes to end a conflict.
-var fields = map[mcsv1beta1.ServiceExportConditionReason]string{
-	mcsv1beta1.ServiceExportReasonPortConflict:                  "spec.ports of the Service",
-	mcsv1beta1.ServiceExportReasonTypeConflict:                  "spec.clusterIP of the Service",
-	mcsv1beta1.ServiceExportReasonSessionAffinityConflict:       "spec.sessionAffinity of the Service",
-	mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict: "spec.sessionAffinityConfig of the Service",
-	mcsv1beta1.ServiceExportReasonLabelsConflict:                "spec.exportedLabels of the ServiceExport",
-	mcsv1beta1.ServiceExportReasonAnnotationsConflict:           "spec.exportedAnnotations of the ServiceExport",
-	mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict: "spec.internalTrafficPolicy of the Service",
-	mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:   "spec.trafficDistribution of the Service",
-	model.ReasonTiersConflict:                                   "annotation " + model.AnnotationTiers + " of the ServiceExport",
-	mcsv1beta1.ServiceExportReasonIPFamilyConflict:              "spec.ipFamilies of the Service",
-}
-
-// effectOf says what a conflict does to the clients of the import: of that in every cluster,
-// unless a takeover is held in this one.
-func effectOf(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) string {
+// effectOf is what an author changes to end a conflict, and what the conflict does to the clients
+// of the import: of that in every cluster, unless a takeover is held in this one.
+func effectOf(reason mcsv1beta1.ServiceExportConditionReason, found decide.ImportFinding) (field, effect string) {
 	resolved, every := found.Import, "every cluster"
 	if len(found.Takeovers) > 0 {
 		every = "this cluster"
 	}
 	routes, decider := every+" routes with ", "of cluster "+string(resolved.Constituents[0].Cluster)
+	const notAffected = "traffic is not affected, and the ServiceImports have those "
 	switch reason {
 	case mcsv1beta1.ServiceExportReasonPortConflict:
-		return portTraffic(resolved)
+		return "spec.ports of the Service", portTraffic(resolved)
 	case mcsv1beta1.ServiceExportReasonTypeConflict:
+		field, effect = "spec.clusterIP of the Service", "the import has a clusterset IP in "+every+", and the endpoints of every cluster are behind it"
 		if resolved.Type == mcsv1beta1.Headless {
-			return fmt.Sprintf("the import is headless in %s: clients get the addresses of pods, and no clusterset IP", every)
+			effect = "the import is headless in " + every + ": clients get the addresses of pods, and no clusterset IP"
 		}
-		return fmt.Sprintf("the import has a clusterset IP in %s, and the endpoints of every cluster are behind it", every)
+		return field, effect
 	case mcsv1beta1.ServiceExportReasonSessionAffinityConflict:
-		return routes + "session affinity " + string(resolved.SessionAffinity)
+		return "spec.sessionAffinity of the Service", routes + "session affinity " + string(resolved.SessionAffinity)
 	case mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict:
-		return routes + "the affinity timeout " + decider
-	case mcsv1beta1.ServiceExportReasonLabelsConflict, mcsv1beta1.ServiceExportReasonAnnotationsConflict:
-		return "traffic is not affected, and the ServiceImports have those " + decider
+		return "spec.sessionAffinityConfig of the Service", routes + "the affinity timeout " + decider
+	case mcsv1beta1.ServiceExportReasonLabelsConflict:
+		return "spec.exportedLabels of the ServiceExport", notAffected + decider
+	case mcsv1beta1.ServiceExportReasonAnnotationsConflict:
+		return "spec.exportedAnnotations of the ServiceExport", notAffected + decider
 	case mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict:
-		return routes + "internalTrafficPolicy " + string(*resolved.InternalTrafficPolicy)
+		return "spec.internalTrafficPolicy of the Service", routes + "internalTrafficPolicy " + string(*resolved.InternalTrafficPolicy)
 	case mcsv1beta1.ServiceExportReasonTrafficDistributionConflict:
-		return routes + "the trafficDistribution " + decider
+		return "spec.trafficDistribution of the Service", routes + "the trafficDistribution " + decider
 	case model.ReasonTiersConflict:
-		return every + " uses its source clusters in the order " + decider
+		return "annotation " + model.AnnotationTiers + " of the ServiceExport", every + " uses its source clusters in the order " + decider
 	case mcsv1beta1.ServiceExportReasonIPFamilyConflict:
-		return fmt.Sprintf("the import has %s, and a cluster without one of these families gets no traffic of it", model.Join(resolved.IPFamilies, " and "))
+		return "spec.ipFamilies of the Service",
+			"the import has " + model.Join(resolved.IPFamilies, " and ") + ", and a cluster without one of these families gets no traffic of it"
 	}
-	return "the value " + decider + " is used"
+	return "the Service", "the value " + decider + " is used"
 }
 
 // portTraffic says which clusters serve each port of the import, and which do not.
