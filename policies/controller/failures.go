@@ -102,11 +102,11 @@ func (r *reconciler) quarantine(policy *v1alpha1.ExportPolicy, result engine.Res
 	switch {
 	case isTemporary(result.Err):
 		return policy.Status.Quarantine
-	case result.Quarantine == "":
+	case result.Err == nil || !engine.IsExhausted(result.Err.Error()):
 		return nil
 	}
 	return &v1alpha1.Quarantine{
-		Digest: engine.FromObject(policy, r.Clock.Now()).Digest(), Message: model.Bound(result.Quarantine, model.MaxEventNote),
+		Digest: engine.FromObject(policy, r.Clock.Now()).Digest(), Message: model.Bound(result.Err.Error(), model.MaxEventNote),
 	}
 }
 

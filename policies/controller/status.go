@@ -181,7 +181,7 @@ func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Resul
 		used += " Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."
 	}
 	reason := v1alpha1.ReasonCompileError
-	if result.Quarantine != "" {
+	if engine.IsExhausted(result.Err.Error()) {
 		reason = v1alpha1.ReasonResourceExhausted
 	}
 	return condition(kind, metav1.ConditionFalse, reason, model.Bound(result.Err.Error(), maxMessage-len(used)-1)+"\n"+used)

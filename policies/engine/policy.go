@@ -51,8 +51,6 @@ type Result struct {
 	// Digest is the SHA-256 of the policy in use, as far as it bears on answers, and of
 	// the library; empty when Err is not nil.
 	Digest string
-	// Quarantine is why the policy is not in use although it may compile; empty otherwise.
-	Quarantine string
 }
 
 // file is the file name in the errors of the module.

@@ -71,7 +71,8 @@ func (a answer) result(verdict *decision.Verdict) string {
 	}
 }
 
-// IsExhausted reports whether a policy failed, or is refused, because it took more than it may.
+// IsExhausted reports whether a policy failed because it took more than it may or, by the error of
+// a Result, is in quarantine for that.
 func IsExhausted(why string) bool { return strings.HasPrefix(why, v1alpha1.ReasonResourceExhausted) }
 
 // Failure is what failed when a policy was evaluated.

@@ -48,8 +48,7 @@ type Change struct {
 type Comparison struct {
 	// Matches: the policy that changes matches it.
 	Matches bool
-	// Differs: the verdicts may differ. If not, nothing was evaluated.
-	Differs       bool
+	// Before and After have no digest if they cannot differ: then nothing was evaluated.
 	Before, After decision.Verdict
 }
 
@@ -63,8 +62,8 @@ func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ err
 	if err := on.read(c.Before.terms); err != nil {
 		return out, err
 	}
-	out.Matches, out.Differs = on.matches(c.After.current.Load().versions[c.Policy]), c.differs(on.matches)
-	if out.Differs {
+	out.Matches = on.matches(c.After.current.Load().versions[c.Policy])
+	if c.differs(on.matches) {
 		out.Before, _ = c.Before.EvaluateSubject(ctx, on, nil)
 		out.After, _ = c.After.EvaluateSubject(ctx, on, nil)
 	}

@@ -127,7 +127,7 @@ func run(ctx context.Context, change Change, stage v1alpha1.Stage, total int, re
 		if found.Matches {
 			p.Matched++
 		}
-		if effect, ok := effectOf(found.Before, found.After, on.Stands != decision.NotSoftened, to); found.Differs && ok {
+		if effect, ok := effectOf(found.Before, found.After, on.Stands != decision.NotSoftened, to); ok {
 			effect.Namespace, effect.Name, effect.Cluster = on.Namespace, on.Name, on.Cluster
 			p.Effects = append(p.Effects, effect)
 		}

@@ -90,9 +90,6 @@ func (c *Client) Load(list []engine.Policy) []engine.Result {
 		} else {
 			results[i].Digest = policy.Digest()
 		}
-		if engine.IsExhausted(policy.Refused) {
-			results[i].Quarantine = policy.Refused
-		}
 	}
 	if err == nil {
 		c.current.Store(now)
