@@ -66,23 +66,19 @@ var rejectionReasons = map[int]string{
 // before it reads anything of a body, because everybody who reaches the port can send
 // one: without a client certificate, the webhook cannot know who the client is.
 type gate struct {
+	Options
 	small, large chan struct{}
 	// wait is how long a request waits for a slot, and read how long it then takes to
 	// arrive, at most.
 	wait, read time.Duration
-	// names are those that a client's certificate must have one of; none: any.
-	names []string
-	// stopping is Options.Stopping.
-	stopping <-chan struct{}
-	rejected *prometheus.CounterVec
+	rejected   *prometheus.CounterVec
 }
 
-// newGate registers the metric of rejected requests in reg.
-func newGate(names []string, stopping <-chan struct{}, reg prometheus.Registerer) *gate {
+// newGate registers the metric of rejected requests.
+func newGate(opts Options) *gate {
 	return &gate{
-		small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots),
-		wait: maxWait, read: maxRead, names: names, stopping: stopping,
-		rejected: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
+		Options: opts, small: make(chan struct{}, smallSlots), large: make(chan struct{}, largeSlots), wait: maxWait, read: maxRead,
+		rejected: promauto.With(opts.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "comity_webhook_rejected_total",
 			Help: "Requests to the webhook that were rejected before they were decoded, by reason (Method, Client, TooLarge, Busy, Incomplete).",
 		}, []string{"reason"}),
@@ -96,7 +92,7 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 		// server does not read what comes after its timeout.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeoutOf(r))) // not in tests without a connection
 		select {
-		case <-g.stopping:
+		case <-g.Stopping:
 			w.Header().Set("Connection", "close")
 		default:
 		}
@@ -106,7 +102,7 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 			return
 		case !g.isKnown(r.TLS):
 			g.reject(w, http.StatusForbidden,
-				"the client certificate has none of the names %s (--webhook-client-names)", strings.Join(g.names, ", "))
+				"the client certificate has none of the names %s (--webhook-client-names)", strings.Join(g.ClientNames, ", "))
 			return
 		case r.ContentLength > maxBody:
 			g.reject(w, http.StatusRequestEntityTooLarge, "the request has %d bytes; expected at most %d", r.ContentLength, maxBody)
@@ -205,14 +201,14 @@ func (g *gate) take(w http.ResponseWriter, r *http.Request, slots chan struct{})
 // isKnown reports whether the client's certificate, which TLS has verified if there
 // is a CA for it, has one of the names.
 func (g *gate) isKnown(state *tls.ConnectionState) bool {
-	if len(g.names) == 0 {
+	if len(g.ClientNames) == 0 {
 		return true
 	}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return false
 	}
 	certificate := state.VerifiedChains[0][0]
-	return slices.ContainsFunc(g.names, func(name string) bool {
+	return slices.ContainsFunc(g.ClientNames, func(name string) bool {
 		return name == certificate.Subject.CommonName || slices.Contains(certificate.DNSNames, name)
 	})
 }

@@ -27,7 +27,7 @@ import (
 func gated(t *testing.T, answer func(body []byte)) (*gate, *httptest.Server, *prometheus.Registry) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	g := newGate(nil, nil, registry)
+	g := newGate(Options{Registerer: registry})
 	g.wait = 50 * time.Millisecond
 	server := httptest.NewServer(g.through(func(_ http.ResponseWriter, _ *http.Request, body []byte) { answer(body) }))
 	t.Cleanup(server.Close)
@@ -154,7 +154,7 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
-			g := newGate(nil, nil, prometheus.NewRegistry())
+			g := newGate(Options{})
 			g.small, g.large = make(chan struct{}, 1), make(chan struct{}, 1)
 			g.wait, g.read = 10*time.Second, 500*time.Millisecond
 			reading := make(chan struct{}, 10)
@@ -287,7 +287,7 @@ func TestAClientNeedsOneOfTheNames(t *testing.T) {
 		"an empty name is not a match": {[]string{"api"}, with(&x509.Certificate{}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (&gate{names: c.names}).isKnown(c.state); got != c.want {
+			if got := (&gate{Options: Options{ClientNames: c.names}}).isKnown(c.state); got != c.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -296,7 +296,7 @@ func TestAClientNeedsOneOfTheNames(t *testing.T) {
 
 func TestAnAnswerOfAReplicaThatStopsEndsItsConnection(t *testing.T) {
 	stopping := make(chan struct{})
-	server := httptest.NewServer(newGate(nil, stopping, prometheus.NewRegistry()).through(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+	server := httptest.NewServer(newGate(Options{Stopping: stopping}).through(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer server.Close()

@@ -92,7 +92,7 @@ func Register(mgr ctrl.Manager, opts Options) {
 // events without a Recorder, and Live is required for Services.
 func Handlers(opts Options) map[string]http.Handler {
 	opts.Clock = cmp.Or[clock.PassiveClock](opts.Clock, clock.RealClock{})
-	all, gate := webhooks{opts, newDuration(opts.Registerer), lru.New(maxLimiters)}, newGate(opts.ClientNames, opts.Stopping, opts.Registerer)
+	all, gate := webhooks{opts, newDuration(opts.Registerer), lru.New(maxLimiters)}, newGate(opts)
 	served := map[string]http.Handler{}
 	for path, handle := range map[string]handler{
 		PathMutateServiceExport:   onWrite(mutateServiceExport),

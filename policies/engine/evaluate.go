@@ -305,41 +305,36 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 		return violation, item.String()
 	}
 	violation = decision.Violation{Policy: v.Name, Reason: v.reason, Grace: v.grace}
-	for i, into := range []*string{&violation.Message, &violation.Field, &violation.Remedy} { // as textKeys
-		given := object.Get(ast.StringTerm(textKeys[i]))
-		if given == nil {
-			continue
+	texts := map[string]*string{keyMsg: &violation.Message, keyField: &violation.Field, keyRemedy: &violation.Remedy}
+	for _, key := range object.Keys() {
+		name := key.String()
+		if text, is := key.Value.(ast.String); is {
+			name = string(text)
 		}
-		text, ok := given.Value.(ast.String)
-		if !ok {
-			return violation, fmt.Sprintf("an object whose %s is %s", textKeys[i], given)
+		given, into := object.Get(key), texts[name]
+		text, isText := given.Value.(ast.String)
+		switch {
+		case into != nil && isText:
+			*into = decision.Shown(string(text), maxText)
+		case into != nil:
+			return violation, fmt.Sprintf("an object whose %s is %s", name, given)
+		case v.wrongKey(name) != "":
+			return violation, v.wrongKey(name)
+		default:
+			if violation.Clusters, problem = clusters(given); problem != "" {
+				return violation, "an object whose clusters " + problem
+			}
 		}
-		*into = decision.Shown(string(text), maxText)
 	}
 	if violation.Message == "" {
 		return violation, item.String() + ", which has no msg"
 	}
-	for _, key := range object.Keys() {
-		name, is := key.Value.(ast.String)
-		if !is {
-			name = ast.String(key.String())
-		}
-		if problem := v.wrongKey(string(name)); problem != "" {
-			return violation, problem
-		}
-	}
-	if violation.Clusters, problem = clusters(object.Get(ast.StringTerm(keyClusters))); problem != "" {
-		return violation, "an object whose clusters " + problem
-	}
 	return violation, ""
 }
 
-// clusters reads the clusters to which an entry is limited, sorted, each once; nil if
-// given is nil. An empty list is a problem, too: it would mean that nobody is refused.
+// clusters reads the clusters to which an entry is limited, sorted, each once. An empty list is a
+// problem, too: it would mean that nobody is refused.
 func clusters(given *ast.Term) (ids []string, problem string) {
-	if given == nil {
-		return nil, ""
-	}
 	list, ok := given.Value.(*ast.Array)
 	if !ok {
 		return nil, fmt.Sprintf("is %s", given)

@@ -75,20 +75,13 @@ func (f *Findings) Record(key types.NamespacedName, cluster string, verdict deci
 	}
 }
 
-// Forget drops what is known of the export key, which is gone.
-func (f *Findings) Forget(key types.NamespacedName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.remove(key, "")
-}
-
-// ForgetImports drops what is known of the imports of key, but for those from the
-// clusters that are named.
-func (f *Findings) ForgetImports(key types.NamespacedName, except ...string) {
+// Forget drops what is known of the imports of key from some clusters; the export key has
+// an empty one.
+func (f *Findings) Forget(key types.NamespacedName, from func(cluster string) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for cluster := range f.subjects[key] {
-		if cluster != "" && !slices.Contains(except, cluster) {
+		if from(cluster) {
 			f.remove(key, cluster)
 		}
 	}
@@ -140,10 +133,8 @@ func (f *Findings) Retain(exports []types.NamespacedName, digest string) (comple
 	return reviewed == len(exist)
 }
 
+// remove drops what is known of a subject.
 func (f *Findings) remove(key types.NamespacedName, cluster string) {
-	if _, known := f.subjects[key][cluster]; !known {
-		return
-	}
 	delete(f.subjects[key], cluster)
 	if len(f.subjects[key]) == 0 {
 		delete(f.subjects, key)

@@ -50,6 +50,9 @@ func softened(why decision.Softening) decision.Verdict {
 	return v
 }
 
+// export is the source cluster of an export of this cluster.
+func export(cluster string) bool { return cluster == "" }
+
 func TestOfCountsWhatAPolicyMatchesAndWhatViolatesIt(t *testing.T) {
 	one := []v1alpha1.ViolationItem{{Namespace: key("").Namespace, Name: "web", Message: "spec: no owner."}}
 	for name, tc := range map[string]struct {
@@ -71,7 +74,7 @@ func TestOfCountsWhatAPolicyMatchesAndWhatViolatesIt(t *testing.T) {
 		}, summary{Matched: 1}},
 		"an export that is gone": {func(f *findings.Findings) {
 			f.Record(key("web"), "", denied("owner"))
-			f.Forget(key("web"))
+			f.Forget(key("web"), export)
 		}, summary{}},
 		"what enforcement Warn or Audit softens violates": {
 			func(f *findings.Findings) { f.Record(key("web"), "", softened(decision.ByEnforcement)) },
@@ -98,7 +101,7 @@ func TestOfCountsWhatAPolicyMatchesAndWhatViolatesIt(t *testing.T) {
 			f.Record(key("web"), "b", denied("owner"))
 			f.Record(key("web"), "c", denied("owner"))
 			f.Record(key("web"), "", denied("owner"))
-			f.ForgetImports(key("web"), "c")
+			f.Forget(key("web"), func(cluster string) bool { return cluster == "b" })
 		}, summary{Matched: 2, Violations: 2, Items: []v1alpha1.ViolationItem{one[0], {Namespace: key("").Namespace, Name: "web", Cluster: "c", Message: "spec: no owner."}}}},
 		"an evaluation that failed keeps the violation": {func(f *findings.Findings) {
 			f.Record(key("web"), "", denied("owner"))
@@ -182,12 +185,12 @@ func TestChangedReceivesOnceForManyChangesAndNotWithoutOne(t *testing.T) {
 		t.Errorf("received %d times after two changes; want once", n)
 	}
 	f.Record(key("a"), "", denied("owner"))
-	f.Forget(key("c"))
-	f.ForgetImports(key("a"))
+	f.Forget(key("c"), export)
+	f.Forget(key("a"), func(cluster string) bool { return !export(cluster) })
 	if n := received(); n != 0 {
 		t.Errorf("received %d times without a change; want none", n)
 	}
-	f.Forget(key("a"))
+	f.Forget(key("a"), export)
 	if n := received(); n != 1 {
 		t.Errorf("received %d times after an export is gone; want once", n)
 	}
@@ -213,7 +216,7 @@ func TestCountsAreThoseOfTheLastVerdicts(t *testing.T) {
 				f.Record(key(s.name), s.cluster, last[s])
 			case 3:
 				delete(last, subject{s.name, ""})
-				f.Forget(key(s.name))
+				f.Forget(key(s.name), export)
 			}
 		}
 		for _, policy := range []string{"owner", "ports"} {

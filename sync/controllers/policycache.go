@@ -4,7 +4,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -84,7 +83,6 @@ func (c *PolicyCache) Admit(ctx context.Context, export *mcsv1beta1.ServiceExpor
 // Forget drops what is kept, and what was found, of an export that is gone.
 func (c *PolicyCache) Forget(key types.NamespacedName) {
 	c.forget(key, func(cluster string) bool { return cluster == "" })
-	c.Findings.Forget(key)
 }
 
 // inputs are the versions of the objects and what else an answer depends on. They are not
@@ -114,10 +112,9 @@ type Findings interface {
 	// Record replaces what is known of the import of key from a cluster, or of the export key if
 	// that is empty.
 	Record(key types.NamespacedName, cluster string, verdict decision.Verdict)
-	// Forget drops what is known of the export key, which is gone.
-	Forget(key types.NamespacedName)
-	// ForgetImports drops what is known of imports of key from other clusters.
-	ForgetImports(key types.NamespacedName, except ...string)
+	// Forget drops what is known of the imports of key from some clusters; the export key has an
+	// empty one.
+	Forget(key types.NamespacedName, from func(cluster string) bool)
 }
 
 // AdmitImports gives a verdict for each source cluster of one import. What is remembered of
@@ -135,7 +132,6 @@ func (c *PolicyCache) AdmitImports(ctx context.Context, key types.NamespacedName
 		out[model.ClusterID(cluster)] = verdict
 	}
 	c.forget(key, func(cluster string) bool { return cluster != "" && !slices.Contains(sources, cluster) })
-	c.Findings.ForgetImports(key, sources...)
 	return out
 }
 
@@ -206,8 +202,9 @@ func (c *PolicyCache) verdict(key types.NamespacedName, cluster string, inputs v
 	return verdict
 }
 
-// forget drops what is remembered of key and of these clusters.
+// forget drops what is remembered, and what was found, of key and of these clusters.
 func (c *PolicyCache) forget(key types.NamespacedName, of func(cluster string) bool) {
+	c.Findings.Forget(key, of)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.kept[key], func(cluster string, _ keptVerdict) bool { return of(cluster) })
@@ -217,8 +214,7 @@ func (c *PolicyCache) forget(key types.NamespacedName, of func(cluster string) b
 }
 
 // StoredImports are what the policies with stage Import decide on now, for a preview of policies:
-// every export of the other members, and what is imported, sorted by namespace, name and source
-// cluster. Nobody may change what is in them. Reader reads Namespaces and ServiceImports from a
+// every export of the other members, and what is imported, in any order. Nobody may change what is in them. Reader reads Namespaces and ServiceImports from a
 // cache. It works on every replica.
 func StoredImports(ctx context.Context, self model.ClusterID, reader client.Reader, peers Peers) ([]decision.ImportInput, error) {
 	var list mcsv1beta1.ServiceImportList
@@ -245,8 +241,5 @@ func StoredImports(ctx context.Context, self model.ClusterID, reader client.Read
 		decide.ReadList(&view)
 		out = append(out, decide.ImportInputs(view)...)
 	}
-	slices.SortFunc(out, func(a, b decision.ImportInput) int {
-		return cmp.Or(cmp.Compare(a.Export.Namespace, b.Export.Namespace), cmp.Compare(a.Export.Name, b.Export.Name), cmp.Compare(a.Source.Cluster, b.Source.Cluster))
-	})
 	return out, nil
 }

@@ -258,7 +258,7 @@ var _ = Describe("The status of an ExportPolicy", func() {
 			leader.audit(found)
 		}
 		Expect(direct.Delete(ctx, one)).To(Succeed())
-		found.Forget(client.ObjectKeyFromObject(one))
+		found.Forget(client.ObjectKeyFromObject(one), func(cluster string) bool { return cluster == "" })
 		Eventually(counts("owner")).Within(timeout).Should(Equal("24 matched, 23 violate"))
 		Eventually(counts("audited")).Within(timeout).Should(Equal("24 matched, 24 violate"))
 		Expect(leader.writes.Load()-before).To(BeNumerically("<", 60), "of three policies, for 200 changes")
