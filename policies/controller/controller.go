@@ -184,58 +184,66 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	r.again = 0
-	results := r.load(ctx, list.Items)
-	seen := observed{problem: r.state(ctx, results)}
-	errs := []error{r.reportEvaluations(ctx, list.Items, results)}
+	policies := r.load(ctx, list.Items)
+	seen := observed{problem: r.state(ctx, policies)}
+	errs := []error{r.reportEvaluations(ctx, policies)}
 	if r.leads.Load() {
 		r.observe(ctx, &seen)
-		for i := range results {
-			errs = append(errs, r.report(ctx, &list.Items[i], results[i], seen))
+		for _, p := range policies {
+			errs = append(errs, r.report(ctx, p, seen))
 		}
 	}
 	return reconcile.Result{RequeueAfter: r.again}, errors.Join(append(errs, seen.problem)...)
 }
 
-// isTemporary reports whether an error says nothing about a policy.
-func isTemporary(err error) bool { return apierrors.IsServiceUnavailable(err) }
+// policy is an ExportPolicy, and the result of loading it.
+type policy struct {
+	*v1alpha1.ExportPolicy
+	engine.Result
+}
+
+// isUntried reports whether it could not be compiled for now, which says nothing about it.
+func (p policy) isUntried() bool { return apierrors.IsServiceUnavailable(p.Err) }
 
 // load loads the policies with the exceptions that are in force now. It is repeated when the next
 // one ends, or after longestWait.
-func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) []engine.Result {
+func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) []policy {
 	now := r.Clock.Now()
-	policies := make([]engine.Policy, len(objects))
+	list := make([]engine.Policy, len(objects))
 	for i := range objects {
-		policies[i] = engine.FromObject(&objects[i], now)
-		if q := objects[i].Status.Quarantine; q != nil && q.Digest == policies[i].Digest() {
-			policies[i].Refused = q.Message
+		list[i] = engine.FromObject(&objects[i], now)
+		if q := objects[i].Status.Quarantine; q != nil && q.Digest == list[i].Digest() {
+			list[i].Refused = q.Message
 		}
-		for _, e := range objects[i].Spec.Exceptions {
-			if end, ok := engine.EndOf(e); ok && end.After(now) {
+		for _, e := range list[i].Exceptions {
+			if end, ok := engine.EndOf(e); ok {
 				r.repeatIn(min(end.Sub(now), longestWait))
 			}
 		}
 	}
-	before := r.Engine.Digest()
-	results := r.Engine.Load(policies)
+	before, policies := r.Engine.Digest(), make([]policy, len(objects))
+	for i, result := range r.Engine.Load(list) {
+		policies[i] = policy{&objects[i], result}
+	}
 	if after := r.Engine.Digest(); after != before {
 		ctrl.LoggerFrom(ctx).Info("the policies in use changed", "policies", len(policies), logDigest, after)
 		r.Changed()
 	}
-	if slices.ContainsFunc(results, func(result engine.Result) bool { return isTemporary(result.Err) }) {
+	if slices.ContainsFunc(policies, policy.isUntried) {
 		r.repeatIn(untriedInterval)
 	}
-	return results
+	return policies
 }
 
 // state states which policies this replica enforces.
-func (r *reconciler) state(ctx context.Context, results []engine.Result) error {
+func (r *reconciler) state(ctx context.Context, policies []policy) error {
 	if r.Replicas == nil {
 		return nil
 	}
 	enforced := map[string]string{}
-	for _, result := range results {
-		if result.Err == nil {
-			enforced[result.Name] = result.Digest
+	for _, p := range policies {
+		if p.Err == nil {
+			enforced[p.Name] = p.Digest
 		}
 	}
 	renew, err := r.Replicas.State(ctx, enforced)

@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
 func TestReadySumsUpCompiledAndInForce(t *testing.T) {
@@ -35,9 +33,8 @@ func TestReadySumsUpCompiledAndInForce(t *testing.T) {
 		"the one before the change was in force": {of: []metav1.Condition{compiled, inForce("True", "EveryReplica", 1)}, want: []string{"Ready Unknown ReplicaUnknown: It is not known yet what the replicas enforce.", "Reconciling True ReplicaUnknown: It is not known yet what the replicas enforce."}},
 		"no replica states what it enforces":     {of: []metav1.Condition{compiled}, want: []string{"Ready True Compiled: used"}},
 	} {
-		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 2}}
 		var got []string
-		for _, c := range ready(policy, c.of, c.forNow) {
+		for _, c := range ready(2, c.of, c.forNow) {
 			got = append(got, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {

@@ -93,34 +93,34 @@ func (r *reconciler) isReviewed(ctx context.Context) (bool, error) {
 }
 
 // report writes the status of a policy if it changed. It is repeated if that is too early.
-func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) error {
-	log := ctrl.LoggerFrom(ctx).WithValues(logPolicy, policy.Name)
+func (r *reconciler) report(ctx context.Context, p policy, seen observed) error {
+	log := ctrl.LoggerFrom(ctx).WithValues(logPolicy, p.Name)
 	now := r.Clock.Now()
-	status := r.status(policy, result, seen)
+	status := r.status(p, seen)
 	compiled := status.Conditions[0]
 	isDue := func(c metav1.Condition) bool {
-		stored := meta.FindStatusCondition(policy.Status.Conditions, c.Type)
+		stored := meta.FindStatusCondition(p.Status.Conditions, c.Type)
 		return stored == nil || !equality.Semantic.DeepEqual(*stored, c)
 	}
-	urgent := isDue(compiled) || policy.Status.Digest != status.Digest
-	if !urgent && !slices.ContainsFunc(status.Conditions, isDue) && policy.Status.ObservedGeneration == status.ObservedGeneration &&
-		equality.Semantic.DeepEqual(policy.Status.Matched, status.Matched) && equality.Semantic.DeepEqual(policy.Status.Violations, status.Violations) {
+	urgent := isDue(compiled) || p.Status.Digest != status.Digest
+	if !urgent && !slices.ContainsFunc(status.Conditions, isDue) && p.Status.ObservedGeneration == status.ObservedGeneration &&
+		equality.Semantic.DeepEqual(p.Status.Matched, status.Matched) && equality.Semantic.DeepEqual(p.Status.Violations, status.Violations) {
 		return nil
 	}
-	if wait := r.StatusInterval - now.Sub(r.written[policy.Name]); !urgent && wait > 0 && wait <= r.StatusInterval {
+	if wait := r.StatusInterval - now.Sub(r.written[p.Name]); !urgent && wait > 0 && wait <= r.StatusInterval {
 		r.repeatIn(wait)
 		return nil
 	}
-	switch err := r.apply(ctx, policy, status, model.FieldOwner); {
+	switch err := r.apply(ctx, p, status, model.FieldOwner); {
 	case isOutdated(err):
 		log.V(1).Info("the policy changed meanwhile; waiting for its new version")
 		return nil
 	case err != nil:
 		return err
 	}
-	r.written[policy.Name] = now
+	r.written[p.Name] = now
 	if urgent {
-		r.recordEvent(policy, compiled)
+		r.recordEvent(p, compiled)
 		log.Info("policy status changed", logReason, compiled.Reason, logDigest, status.Digest)
 	}
 	return nil
@@ -129,10 +129,10 @@ func (r *reconciler) report(ctx context.Context, policy *v1alpha1.ExportPolicy, 
 // apply applies the fields of the status that owner has. The status belongs to
 // exactly this version of the object: an outdated cache must not cause the same
 // transition, and its event, twice.
-func (r *reconciler) apply(ctx context.Context, policy *v1alpha1.ExportPolicy, status v1alpha1.ExportPolicyStatus, owner string) error {
-	u := model.StatusOf(policy, v1alpha1.GroupVersion.WithKind("ExportPolicy"), &status)
+func (r *reconciler) apply(ctx context.Context, p policy, status v1alpha1.ExportPolicyStatus, owner string) error {
+	u := model.StatusOf(p.ExportPolicy, v1alpha1.GroupVersion.WithKind("ExportPolicy"), &status)
 	if err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership); err != nil {
-		return fmt.Errorf("apply the status of ExportPolicy %s: %w", policy.Name, err)
+		return fmt.Errorf("apply the status of ExportPolicy %s: %w", p.Name, err)
 	}
 	return nil
 }
@@ -142,18 +142,18 @@ func isOutdated(err error) bool { return apierrors.IsConflict(err) || apierrors.
 
 // status is the status that a policy should have, as far as the leader writes it. The
 // first condition is Compiled.
-func (r *reconciler) status(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) v1alpha1.ExportPolicyStatus {
-	status := v1alpha1.ExportPolicyStatus{
-		ObservedGeneration: policy.Generation, Conditions: []metav1.Condition{r.compiled(policy, result)}, Digest: result.Digest,
-	}
+func (r *reconciler) status(p policy, seen observed) v1alpha1.ExportPolicyStatus {
+	conditions := []metav1.Condition{r.compiled(p)}
 	if r.Replicas != nil {
-		status.Conditions = append(status.Conditions, r.inForce(policy, result, seen))
+		conditions = append(conditions, r.inForce(p, seen))
 	}
-	status.Conditions = append(status.Conditions, ready(policy, status.Conditions, isTemporary(result.Err))...)
-	status.Conditions = model.Stamped(status.Conditions, policy.Status.Conditions, policy.Generation, r.now())
-	status.Matched, status.Violations = policy.Status.Matched, policy.Status.Violations
+	conditions = append(conditions, ready(p.Generation, conditions, p.isUntried())...)
+	status := v1alpha1.ExportPolicyStatus{
+		ObservedGeneration: p.Generation, Conditions: model.Stamped(conditions, p.Status.Conditions, p.Generation, r.now()),
+		Digest: p.Digest, Matched: p.Status.Matched, Violations: p.Status.Violations,
+	}
 	if seen.reviewed {
-		matched, violations := r.Findings.Of(policy.Name)
+		matched, violations := r.Findings.Of(p.Name)
 		status.Matched, status.Violations = &matched, &violations
 	}
 	return status
@@ -167,33 +167,33 @@ func condition(kind string, status metav1.ConditionStatus, reason, message strin
 }
 
 // compiled is the condition Compiled. It names the exceptions that are over.
-func (r *reconciler) compiled(policy *v1alpha1.ExportPolicy, result engine.Result) metav1.Condition {
+func (r *reconciler) compiled(p policy) metav1.Condition {
 	const kind = v1alpha1.ConditionCompiled
-	if result.Err == nil {
-		return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonCompiled, "The policy is in use."+over(policy.Spec.Exceptions, r.Clock.Now()))
+	if p.Err == nil {
+		return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonCompiled, "The policy is in use."+over(p.Spec.Exceptions, r.Clock.Now()))
 	}
 	used := "It is not in use."
-	switch e := policy.Spec.Enforcement; {
+	switch e := p.Spec.Enforcement; {
 	case e == v1alpha1.Warn || e == v1alpha1.Audit:
-	case policy.Spec.Stage == v1alpha1.StageImport:
+	case p.Spec.Stage == v1alpha1.StageImport:
 		used += " Imports that it matches are not evaluated: what is imported stays, and nothing new is imported."
 	default:
 		used += " Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."
 	}
 	reason := v1alpha1.ReasonCompileError
-	if engine.IsExhausted(result.Err.Error()) {
+	if engine.IsExhausted(p.Err.Error()) {
 		reason = v1alpha1.ReasonResourceExhausted
 	}
-	return condition(kind, metav1.ConditionFalse, reason, model.Bound(result.Err.Error(), maxMessage-len(used)-1)+"\n"+used)
+	return condition(kind, metav1.ConditionFalse, reason, model.Bound(p.Err.Error(), maxMessage-len(used)-1)+"\n"+used)
 }
 
 // inForce is the condition InForce. One that is stored stays as it is while the replicas cannot
 // be read. While a replica lags, it may change soon.
-func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result, seen observed) metav1.Condition {
+func (r *reconciler) inForce(p policy, seen observed) metav1.Condition {
 	const kind = v1alpha1.ConditionInForce
-	stored := meta.FindStatusCondition(policy.Status.Conditions, kind)
+	stored := meta.FindStatusCondition(p.Status.Conditions, kind)
 	switch {
-	case result.Err != nil:
+	case p.Err != nil:
 		return condition(kind, metav1.ConditionFalse, v1alpha1.ReasonNotCompiled, "The policy is not in use; see the condition Compiled.")
 	case seen.replicas == nil && stored != nil:
 		return *stored
@@ -201,7 +201,7 @@ func (r *reconciler) inForce(policy *v1alpha1.ExportPolicy, result engine.Result
 		return condition(kind, metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown,
 			model.Bound(fmt.Sprintf("It is not known what the replicas enforce: %v", seen.problem), model.MaxEventNote))
 	}
-	total, lagging := len(seen.replicas), seen.replicas.Lagging(policy.Name, result.Digest)
+	total, lagging := len(seen.replicas), seen.replicas.Lagging(p.Name, p.Digest)
 	enforcing := fmt.Sprintf("%d/%d replicas enforce the policy as it is stored", total-len(lagging), total)
 	if len(lagging) == 0 {
 		return condition(kind, metav1.ConditionTrue, v1alpha1.ReasonEveryReplica, enforcing+".")
@@ -240,13 +240,13 @@ func over(exceptions []v1alpha1.Exception, now time.Time) string {
 //	True                   False or Unknown   the same  Reconciling
 //	True                   of another spec    Unknown   Reconciling
 //	True                   True, or none      True
-func ready(policy *v1alpha1.ExportPolicy, of []metav1.Condition, forNow bool) []metav1.Condition {
+func ready(generation int64, of []metav1.Condition, forNow bool) []metav1.Condition {
 	from := of[0]
 	if last := of[len(of)-1]; from.Status == metav1.ConditionTrue {
 		from = last
 	}
 	// InForce stays as it was stored while the replicas cannot be read.
-	if stored := from.ObservedGeneration; stored != 0 && stored != policy.Generation {
+	if stored := from.ObservedGeneration; stored != 0 && stored != generation {
 		from = condition("", metav1.ConditionUnknown, v1alpha1.ReasonReplicaUnknown, "It is not known yet what the replicas enforce.")
 	}
 	message := model.Bound(from.Message, model.MaxEventNote)
@@ -262,8 +262,8 @@ func ready(policy *v1alpha1.ExportPolicy, of []metav1.Condition, forNow bool) []
 }
 
 // recordEvent records an event if the condition changed its status.
-func (r *reconciler) recordEvent(policy *v1alpha1.ExportPolicy, now metav1.Condition) {
-	old := meta.FindStatusCondition(policy.Status.Conditions, now.Type)
+func (r *reconciler) recordEvent(p policy, now metav1.Condition) {
+	old := meta.FindStatusCondition(p.Status.Conditions, now.Type)
 	if old != nil && old.Status == now.Status {
 		return
 	}
@@ -271,5 +271,5 @@ func (r *reconciler) recordEvent(policy *v1alpha1.ExportPolicy, now metav1.Condi
 	if now.Status != metav1.ConditionTrue {
 		kind = corev1.EventTypeWarning
 	}
-	r.recorder.Eventf(policy, nil, kind, now.Reason, now.Type, "%s", model.Bound(now.Message, model.MaxEventNote))
+	r.recorder.Eventf(p.ExportPolicy, nil, kind, now.Reason, now.Type, "%s", model.Bound(now.Message, model.MaxEventNote))
 }
