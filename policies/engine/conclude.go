@@ -22,36 +22,35 @@ import (
 //	anything else                               a violation
 //
 // What a policy calls a warning is one.
-func (d *deciding) conclude(ctx context.Context, verdict *decision.Verdict, on *Subject, answers []answer) {
-	for _, a := range answers {
+func (d *deciding) conclude(ctx context.Context) {
+	for _, a := range d.answers {
 		if a.err != nil {
 			continue
 		}
-		verdict.Warnings = append(verdict.Warnings, a.warn...)
-		softening, exception := a.policy.softening(on)
+		d.Warnings = append(d.Warnings, a.warn...)
+		softening, exception := a.policy.softening(d.on)
 		if softening == decision.NotSoftened {
-			verdict.Violations = append(verdict.Violations, a.deny...)
+			d.Violations = append(d.Violations, a.deny...)
 			continue
 		}
 		for _, v := range a.deny {
 			if softening == decision.ByExisting && len(v.Clusters) > 0 {
 				// Whether these clusters read it now is not known here. Kept because of
 				// the others, it would be published to them again once it was withdrawn.
-				verdict.Violations = append(verdict.Violations, v)
+				d.Violations = append(d.Violations, v)
 				continue
 			}
 			v.Softening, v.Exception = softening, exception
-			verdict.Warnings = append(verdict.Warnings, v)
+			d.Warnings = append(d.Warnings, v)
 		}
 	}
-	d.ratchet(ctx, verdict, on)
-	verdict.Violations = sorted(verdict.Violations)
-	verdict.Warnings = sorted(verdict.Warnings)
-	verdict.Outcome = decision.Allowed
-	if len(verdict.Violations) > 0 {
-		verdict.Outcome = decision.Denied
+	d.ratchet(ctx)
+	d.Violations, d.Warnings = sorted(d.Violations), sorted(d.Warnings)
+	d.Outcome = decision.Allowed
+	if len(d.Violations) > 0 {
+		d.Outcome = decision.Denied
 	}
-	exclude(verdict, on.Operation)
+	d.exclude()
 }
 
 // softening is why what the policy denies of a subject is only a warning; of an exception, until
@@ -75,26 +74,26 @@ func (v *version) softening(on *Subject) (why decision.Softening, exception stri
 // update of it, if the policy keeps what is published: an update is refused for what it
 // makes worse. It evaluates the old export only by the policies that refuse the update. What
 // one refuses that fails for the old export stays refused.
-func (d *deciding) ratchet(ctx context.Context, verdict *decision.Verdict, on *Subject) {
-	old := on.Before
+func (d *deciding) ratchet(ctx context.Context) {
+	old := d.on.Before
 	refuses := func(policy *version) bool {
-		return policy.Existing == v1alpha1.Keep && slices.ContainsFunc(verdict.Violations, func(v decision.Violation) bool { return v.Policy == policy.Name })
+		return policy.Existing == v1alpha1.Keep && slices.ContainsFunc(d.Violations, func(v decision.Violation) bool { return v.Policy == policy.Name })
 	}
-	if old == nil || !slices.ContainsFunc(d.snap.all, refuses) || old.read(d.terms) != nil {
+	if old == nil || !slices.ContainsFunc(d.snap.all, refuses) || old.read(d.engine.terms) != nil {
 		return
 	}
-	d.before = d.answers(ctx, old, slices.DeleteFunc(concerned(old, d.snap.matching(old)), func(v *version) bool { return !refuses(v) }))
+	d.before = d.ask(ctx, old, slices.DeleteFunc(d.snap.matching(old), func(v *version) bool { return !refuses(v) }))
 	var refused []decision.Violation
-	for _, v := range verdict.Violations {
+	for _, v := range d.Violations {
 		isOld := func(was decision.Violation) bool { return isNoWorse(v, was) }
 		if slices.ContainsFunc(d.before, func(a answer) bool { return slices.ContainsFunc(a.deny, isOld) }) {
 			v.Softening = decision.ByExisting
-			verdict.Warnings = append(verdict.Warnings, v)
+			d.Warnings = append(d.Warnings, v)
 			continue
 		}
 		refused = append(refused, v)
 	}
-	verdict.Violations = refused
+	d.Violations = refused
 }
 
 // isNoWorse reports whether a violation is one that was there before, for the same
@@ -111,17 +110,17 @@ func isNoWorse(now, was decision.Violation) bool {
 
 // exclude limits a denial in an audit to the clusters that its violations name, if
 // every one names some: only these lose the export.
-func exclude(verdict *decision.Verdict, operation decision.Operation) {
-	if operation != decision.Audit || verdict.Outcome != decision.Denied {
+func (d *deciding) exclude() {
+	if d.on.Operation != decision.Audit || d.Outcome != decision.Denied {
 		return
 	}
 	var excluded []string
-	for _, v := range verdict.Violations {
+	for _, v := range d.Violations {
 		if len(v.Clusters) == 0 {
 			return
 		}
 		excluded = append(excluded, v.Clusters...)
 	}
 	slices.Sort(excluded)
-	verdict.Outcome, verdict.Excluded = decision.Allowed, slices.Compact(excluded)
+	d.Outcome, d.Excluded = decision.Allowed, slices.Compact(excluded)
 }

@@ -84,31 +84,33 @@ func (e *Engine) EvaluateSubject(ctx context.Context, on *Subject, failed map[st
 	if snap.digest == "" {
 		return decision.Verdict{Problem: ErrNotLoaded.Error()}, nil
 	}
-	verdict := decision.Verdict{Digest: snap.digest}
+	d := deciding{engine: e, snap: snap, on: on, failed: failed, Verdict: decision.Verdict{Digest: snap.digest}}
 	if err := on.read(e.terms); err != nil {
-		verdict.Problem = err.Error()
-		return verdict, nil
+		d.Problem = err.Error()
+		return d.Verdict, nil
 	}
-	matching := snap.matching(on)
-	verdict.Matched = make([]string, 0, len(matching))
-	for _, v := range matching {
-		verdict.Matched = append(verdict.Matched, v.Name)
+	d.matching = snap.matching(on)
+	d.Matched = make([]string, 0, len(d.matching))
+	for _, v := range d.matching {
+		d.Matched = append(d.Matched, v.Name)
 	}
-	verdict.Matched = slices.Compact(verdict.Matched)
-	d := deciding{Engine: e, snap: snap, failed: failed}
-	answers := d.answers(ctx, on, concerned(on, matching))
-	d.conclude(ctx, &verdict, on, answers)
-	block(&verdict, on, matching, answers)
-	return verdict, d.evaluations(ctx, answers, &verdict)
+	d.Matched = slices.Compact(d.Matched)
+	d.answers = d.ask(ctx, on, d.matching)
+	d.conclude(ctx)
+	d.block()
+	return d.Verdict, d.evaluations(ctx)
 }
 
-// deciding is what one decision needs.
+// deciding is one decision, and what it needs.
 type deciding struct {
-	*Engine
+	engine *Engine
 	snap   *snapshot
+	on     *Subject
 	failed map[string]string // why policies are not evaluated, by name
-	// before are the answers on the export as it was before an update.
-	before []answer
+	decision.Verdict
+	matching []*version
+	// answers are those on the subject, before those on the export as it was before an update.
+	answers, before []answer
 }
 
 // matching are the policies that match, sorted by name, those that cannot be used among them.
@@ -116,27 +118,22 @@ func (s *snapshot) matching(on *Subject) []*version {
 	return slices.DeleteFunc(slices.Clone(s.all), func(v *version) bool { return !on.matches(v) })
 }
 
-// concerned are those of the policies to evaluate: those that can be evaluated with what is known,
-// and whose answer may have an effect.
-func concerned(on *Subject, policies []*version) []*version {
-	return slices.DeleteFunc(slices.Clone(policies), func(v *version) bool {
+// ask gives the answers of those of the policies that can be evaluated with what is known, and
+// whose answer may have an effect. They are evaluated together, which is fastest, and each alone if
+// that fails.
+func (d *deciding) ask(ctx context.Context, on *Subject, matching []*version) []answer {
+	answers, policies := make([]answer, 0, len(matching)), make([]*version, 0, len(matching))
+	for _, v := range matching {
 		silent := v.Enforcement == v1alpha1.Audit && on.Operation != decision.Audit
-		return v.err != nil || silent || on.unknown(v) != ""
-	})
-}
-
-// answers are those of the policies, in order. They are evaluated together, which is
-// fastest, and each alone if that fails.
-func (d *deciding) answers(ctx context.Context, on *Subject, policies []*version) []answer {
-	answers := make([]answer, 0, len(policies))
-	policies = slices.DeleteFunc(policies, func(v *version) bool {
-		why, failed := d.failed[v.Name]
-		if failed {
+		switch why, failed := d.failed[v.Name]; {
+		case v.err != nil || silent || on.unknown(v) != "":
+		case failed:
 			answers = append(answers, answer{policy: v, err: errors.New(why)})
+		default:
+			policies = append(policies, v)
 		}
-		return failed
-	})
-	if len(policies) > 1 && !d.opts.Apart {
+	}
+	if len(policies) > 1 && !d.engine.opts.Apart {
 		if together, err := d.run(ctx, on, policies); err == nil {
 			return append(answers, together...)
 		}
@@ -178,30 +175,30 @@ func ShareOf(ctx context.Context, left int) (context.Context, context.CancelFunc
 
 // block adds to the verdict which policies failed that might deny the subject and, if nothing
 // else denies it, which cannot be used, or not with what is known.
-func block(verdict *decision.Verdict, on *Subject, matching []*version, answers []answer) {
+func (d *deciding) block() {
 	var problems []string
 	fail := func(v *version, problem string) {
-		problems, verdict.Failed = append(problems, problem), append(verdict.Failed, v.Name)
+		problems, d.Failed = append(problems, problem), append(d.Failed, v.Name)
 	}
-	for _, a := range answers {
+	for _, a := range d.answers {
 		if a.err != nil && a.policy.Enforcement == v1alpha1.Deny {
 			fail(a.policy, fmt.Sprintf("policy %s: %v", a.policy.Name, a.err))
 		}
 	}
-	for _, v := range matching {
-		if verdict.Outcome != decision.Allowed || v.Enforcement != v1alpha1.Deny {
+	for _, v := range d.matching {
+		if d.Outcome != decision.Allowed || v.Enforcement != v1alpha1.Deny {
 			continue
 		}
 		if v.err != nil {
 			fail(v, v.problem())
-		} else if why := on.unknown(v); why != "" {
+		} else if why := d.on.unknown(v); why != "" {
 			problems = append(problems, why)
 		}
 	}
-	slices.Sort(verdict.Failed)
-	verdict.Problem = strings.Join(problems, "; ")
-	if len(problems) > 0 && verdict.Outcome == decision.Allowed {
-		verdict.Outcome = decision.NotEvaluated
+	slices.Sort(d.Failed)
+	d.Problem = strings.Join(problems, "; ")
+	if len(problems) > 0 && d.Outcome == decision.Allowed {
+		d.Outcome = decision.NotEvaluated
 	}
 }
 
@@ -217,13 +214,13 @@ func (d *deciding) run(ctx context.Context, on *Subject, policies []*version) (a
 	for i, v := range policies {
 		answers[i].policy, at.answers[v.pkg] = v, &answers[i]
 	}
-	ctx, release := context.WithTimeout(context.WithValue(ctx, progressKey{}, at), d.opts.Timeout)
+	ctx, release := context.WithTimeout(context.WithValue(ctx, progressKey{}, at), d.engine.opts.Timeout)
 	defer release()
 	what := on.String()
-	if d.opts.Apart {
+	if d.engine.opts.Apart {
 		what = policies[0].Name
 	}
-	defer d.opts.Watch(what, 2*d.opts.Timeout)() // it should have stopped before
+	defer d.engine.opts.Watch(what, 2*d.engine.opts.Timeout)() // it should have stopped before
 	cancel := topdown.NewCancel()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
@@ -304,6 +301,9 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 	if !ok {
 		return violation, item.String()
 	}
+	if msg := object.Get(ast.StringTerm(keyMsg)); msg == nil || msg.Equal(ast.StringTerm("")) {
+		return violation, item.String() + ", which has no msg"
+	}
 	violation = decision.Violation{Policy: v.Name, Reason: v.reason, Grace: v.grace}
 	texts := map[string]*string{keyMsg: &violation.Message, keyField: &violation.Field, keyRemedy: &violation.Remedy}
 	for _, key := range object.Keys() {
@@ -325,9 +325,6 @@ func (v *version) violation(item *ast.Term) (violation decision.Violation, probl
 				return violation, "an object whose clusters " + problem
 			}
 		}
-	}
-	if violation.Message == "" {
-		return violation, item.String() + ", which has no msg"
 	}
 	return violation, ""
 }

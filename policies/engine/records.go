@@ -35,12 +35,12 @@ type Evaluation struct {
 const resultWarned = "Warned"
 
 // evaluations are those of a decision.
-func (d *deciding) evaluations(ctx context.Context, answers []answer, verdict *decision.Verdict) []Evaluation {
-	all := make([]Evaluation, 0, len(answers)+len(d.before)+len(verdict.Failed))
-	for i, a := range slices.Concat(answers, d.before) {
+func (d *deciding) evaluations(ctx context.Context) []Evaluation {
+	all := make([]Evaluation, 0, len(d.answers)+len(d.before)+len(d.Failed))
+	for i, a := range slices.Concat(d.answers, d.before) {
 		one := Evaluation{Policy: a.policy.Name, Took: a.took}
-		if i < len(answers) {
-			one.Result = a.result(verdict)
+		if i < len(d.answers) {
+			one.Result = d.result(a)
 		}
 		known := d.failed[a.policy.Name] != ""
 		if a.err != nil && (known || ctx.Err() == nil) { // else it is not known whose time it was
@@ -48,8 +48,8 @@ func (d *deciding) evaluations(ctx context.Context, answers []answer, verdict *d
 		}
 		all = append(all, one)
 	}
-	for _, name := range verdict.Failed {
-		if !slices.ContainsFunc(answers, func(a answer) bool { return a.policy.Name == name }) { // it cannot be used
+	for _, name := range d.Failed {
+		if !slices.ContainsFunc(d.answers, func(a answer) bool { return a.policy.Name == name }) { // it cannot be used
 			all = append(all, Evaluation{Policy: name, Result: decision.NotEvaluated.String()})
 		}
 	}
@@ -57,14 +57,14 @@ func (d *deciding) evaluations(ctx context.Context, answers []answer, verdict *d
 }
 
 // result is what a policy contributed to a verdict.
-func (a answer) result(verdict *decision.Verdict) string {
+func (d *deciding) result(a answer) string {
 	by := func(v decision.Violation) bool { return v.Policy == a.policy.Name }
 	switch {
 	case a.err != nil:
 		return decision.NotEvaluated.String()
-	case slices.ContainsFunc(verdict.Violations, by):
+	case slices.ContainsFunc(d.Violations, by):
 		return decision.Denied.String()
-	case slices.ContainsFunc(verdict.Warnings, by):
+	case slices.ContainsFunc(d.Warnings, by):
 		return resultWarned
 	default:
 		return decision.Allowed.String()
