@@ -89,12 +89,9 @@ func check(ctx context.Context, opts metav1.ListOptions, list toolscache.ListWit
 func NewInformer(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(source toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 		from := toolscache.ToListerWatcherWithContext(source)
-		restored := func(found error) {
-			log.Info("all objects of a kind are listed again", "kind", fmt.Sprintf("%T", object), "reason", found.Error())
-		}
-		away := func(err error) {
-			log.Error(err, "the API server does not answer; it is asked again every few seconds", "kind", fmt.Sprintf("%T", object))
-		}
+		log := log.WithValues("kind", fmt.Sprintf("%T", object))
+		restored := func(found error) { log.Info("all objects of a kind are listed again", "reason", found.Error()) }
+		away := func(err error) { log.Error(err, "the API server does not answer; it is asked again every few seconds") }
 		checked := &toolscache.ListWatch{
 			ListWithContextFunc:  answered(Checked(from.ListWithContext, from.ListWithContext, restored), away),
 			WatchFuncWithContext: answered(Checked(from.ListWithContext, from.WatchWithContext, restored), away),

@@ -290,21 +290,15 @@ func (g metrics) Collect(out chan<- prometheus.Metric) {
 		}
 		metric(prometheus.CounterValue, "comity_peer_records_rejected_total", "Records of a peer that were read and are not valid.", float64(m.rejected.Load()), nil)
 		metric(prometheus.CounterValue, "comity_peer_reconnects_total", "Connections replaced because their watches brought nothing any more.", float64(m.reconnects), nil)
-		is := func(it bool) (value float64) {
-			if it {
-				value = 1
-			}
-			return value
-		}
-		now := m.state()
+		is, now := map[bool]float64{true: 1}, m.state()
 		for _, state := range []string{stateRefused, stateNotRead, string(model.Connected), string(model.Lost)} {
 			gauge("comity_peer_state", "1 for the state of the peer: Refused (its Peer is), NotRead (not completely since start), Connected or Lost.",
-				is(state == now), prometheus.Labels{"state": state})
+				is[state == now], prometheus.Labels{"state": state})
 		}
-		gauge("comity_peer_drained", "1 if the peer is drained, so that its endpoints are the last resort here.", is(len(m.drains()) > 0), nil)
+		gauge("comity_peer_drained", "1 if the peer is drained, so that its endpoints are the last resort here.", is[len(m.drains()) > 0], nil)
 		gauge("comity_peer_probed_endpoints", "Endpoints of the peer that answered lately, and of which one has to answer once its heartbeat is missing.", float64(len(m.probes.answered)), nil)
 		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.",
-			is(m.limited() != remote.Failure{}), nil)
+			is[m.limited() != remote.Failure{}], nil)
 		if at := m.heartbeat.LastRenewal; !at.IsZero() {
 			gauge("comity_peer_last_heartbeat_timestamp_seconds", "When the last heartbeat of the peer was seen, by this cluster's clock.", float64(at.Unix()), nil)
 		}

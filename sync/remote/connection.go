@@ -361,13 +361,11 @@ func describe(id model.ClusterID, f *feed, err error) Failure {
 		return Failure{reason, fmt.Sprintf("%s in namespace %s of cluster %s: %s; %s; remedy: %s", f.kind, f.namespace, id, problem, kept, remedy)}
 	}
 	var status apierrors.APIStatus
-	var mistyped *json.UnmarshalTypeError
-	var noTime *time.ParseError
 	var limit *budget.Exceeded
 	switch in := "in cluster " + string(id); {
 	case errors.As(err, &limit):
 		return failure(model.ReasonLimitExceeded, limit.Error()+", so nothing new is read", "find out why so much is published "+in+", and withdraw what is not needed")
-	case errors.As(err, &mistyped), errors.As(err, &noTime):
+	case errors.As(err, new(*json.UnmarshalTypeError)), errors.As(err, new(*time.ParseError)):
 		return failure(model.ReasonInvalidRecord, "one of them holds a field of another type than expected, so that none can be read", "correct or delete that object "+in+", or run the same version of Comity in both")
 	case apierrors.IsForbidden(err):
 		return failure(ReasonForbidden, "reading is forbidden; expected the Role that joining makes", rejoin)
