@@ -35,11 +35,13 @@ import (
 
 type members struct {
 	list       []model.Member
-	namespaces []model.MemberNamespace
+	namespaces map[model.ClusterID]decision.PeerNamespace
 }
 
-func (m members) Members() []model.Member                  { return m.list }
-func (m members) Namespace(string) []model.MemberNamespace { return m.namespaces }
+func (m members) Members() []model.Member { return m.list }
+func (m members) Namespace(string) map[model.ClusterID]decision.PeerNamespace {
+	return m.namespaces
+}
 
 // Whoever is allowed to create an export must not lose it a moment later, when it is
 // evaluated as it is stored, and what is refused must not be published if it is stored
@@ -113,13 +115,13 @@ func drawnCluster(t *rapid.T) (*mcsv1beta1.ServiceExport, facts.Reader) {
 	if kind := rapid.SampledFrom([]corev1.ServiceType{"", corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName}).Draw(t, "type"); kind != "" {
 		objects = append(objects, &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Type: kind}})
 	}
-	m := members{}
+	m := members{namespaces: map[model.ClusterID]decision.PeerNamespace{}}
 	for _, id := range []model.ClusterID{"b", "c"} {
 		m.list = append(m.list, model.Member{ID: id, Synced: true})
-		m.namespaces = append(m.namespaces, model.MemberNamespace{
-			Cluster: id, Presence: rapid.SampledFrom([]model.NamespacePresence{model.NamespaceUnknown, model.NamespacePresent, model.NamespaceAbsent}).Draw(t, "presence"),
-			Labels: labels("comity.dev/identity", owner.Draw(t, "identity there")),
-		})
+		m.namespaces[id] = decision.PeerNamespace{
+			Presence: rapid.SampledFrom([]decision.Presence{decision.Unknown, decision.Present, decision.Absent}).Draw(t, "presence"),
+			Labels:   labels("comity.dev/identity", owner.Draw(t, "identity there")),
+		}
 	}
 	return export, facts.Reader{Client: fake.NewClientBuilder().WithObjects(objects...).Build(), Cluster: "a", Peers: m}
 }

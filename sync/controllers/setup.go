@@ -61,12 +61,9 @@ type Peers interface {
 	// Read is what every member, and every cluster that was removed, is known to publish of
 	// key, sorted by cluster; with slices only if asked for.
 	Read(key types.NamespacedName, withSlices bool) []exchange.Published
-	// Namespace says of every member whether it has a namespace called name, and
-	// with which identity labels.
-	Namespace(name string) []model.MemberNamespace
 	// Reports are what the members report of importing this cluster's export.
 	Reports(key types.NamespacedName) []model.Report
-	// Subscribe has subscriber called with each change of what Members, Read, Namespace and
+	// Subscribe has subscriber called with each change of what Members, Read and
 	// Reports return, and with this cluster's own id when OwnIDClaim changed.
 	Subscribe(subscriber func(model.MemberChange)) (cancel func())
 }

@@ -135,7 +135,7 @@ func (v *ImportView) sameness(p *exchange.Published) ruling {
 	if p.Export == nil || len(v.IdentityLabels) == 0 || v.Local.Namespace == nil {
 		return ruling{outcome: decision.Allowed}
 	}
-	theirs, known := p.Namespace.Labels, p.Namespace.Presence == model.NamespacePresent
+	theirs, known := p.Namespace.Labels, p.Namespace.Presence == decision.Present
 	if p.Export.Identity != nil {
 		theirs, known = p.Export.Identity, true
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -47,9 +48,9 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 			}
 			s.peer("c").Export.Identity = tc.exported
 			s.v.IdentityLabels, s.v.Local.Namespace.Labels = []string{label}, tc.here
-			s.peer("c").Namespace = model.MemberNamespace{Cluster: "c", Presence: model.NamespaceAbsent}
+			s.peer("c").Namespace = decision.PeerNamespace{Presence: decision.Absent}
 			if tc.record != nil {
-				s.peer("c").Namespace = model.MemberNamespace{Cluster: "c", Presence: model.NamespacePresent, Labels: tc.record}
+				s.peer("c").Namespace = decision.PeerNamespace{Presence: decision.Present, Labels: tc.record}
 			}
 			d := Import(s.view())
 			if (d.Finding.Import != nil) != tc.imported || (len(d.Plan.Unsynced) == 1) != tc.kept {

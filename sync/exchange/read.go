@@ -109,7 +109,7 @@ type Published struct {
 	// Accepted are the addresses that are accepted from it; nil if that is not known.
 	Accepted *Filter
 	// Namespace is the namespace there, as its NamespaceRecord has it.
-	Namespace model.MemberNamespace
+	Namespace decision.PeerNamespace
 	// Slices are what may be imported of its endpoints, Problems what is left out. A copy of
 	// which nothing may be imported has no address type and no endpoints: it exists, so it
 	// was not lost.

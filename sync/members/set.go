@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/endpointprobe"
 	"github.com/comity-mcs/comity/sync/exchange"
 	"github.com/comity-mcs/comity/sync/model"
@@ -184,13 +185,14 @@ func (s *Set) Read(key types.NamespacedName, withSlices bool) []exchange.Publish
 }
 
 func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) exchange.Published {
-	out := exchange.Published{Member: m.member(), Known: true, NotAccepted: m.accepted.refuses(key.Namespace), Namespace: m.namespace(key.Namespace)}
+	out := exchange.Published{Member: m.member(), Known: true, NotAccepted: m.accepted.refuses(key.Namespace)}
 	if m.accepted.known {
 		out.Accepted = &exchange.Filter{Accepted: m.accepted.cidrs, LocalCluster: s.opts.LocalCluster()}
 	}
 	if m.from == nil {
 		return out
 	}
+	out.Namespace = m.from.Namespace(key.Namespace)
 	out.Export, out.Refusal = m.from.Export(key)
 	switch {
 	case out.Export != nil && out.NotAccepted:
@@ -247,16 +249,15 @@ func (s *Set) Reports(key types.NamespacedName) []model.Report {
 	return out
 }
 
-// Namespace says of every member whether it has a namespace called name.
-func (s *Set) Namespace(name string) []model.MemberNamespace {
-	return model.Map(s.view.Load().members, func(m snapshot) model.MemberNamespace { return m.namespace(name) })
-}
-
-func (m *snapshot) namespace(name string) model.MemberNamespace {
-	if m.from == nil {
-		return model.MemberNamespace{Cluster: m.ID, Presence: model.NamespaceUnknown}
+// Namespace says of every synced peer whether it has a namespace called name.
+func (s *Set) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
+	out := map[model.ClusterID]decision.PeerNamespace{}
+	for _, m := range s.view.Load().members {
+		if m.from != nil {
+			out[m.ID] = m.from.Namespace(name)
+		}
 	}
-	return m.from.Namespace(name)
+	return out
 }
 
 // Keys lists what every synced peer publishes a record of, each once, in no order.

@@ -178,29 +178,6 @@ func ParseClusterID(s string) (ClusterID, error) {
 	return ClusterID(s), nil
 }
 
-// NamespacePresence says what is known of a namespace in another cluster, in the words of
-// decision.Presence, which policies see.
-type NamespacePresence string
-
-// The zero value is invalid, so that a forgotten field is noticed.
-const (
-	// NamespaceUnknown: the cluster has not been read since this process started,
-	// or what it says of the namespace is not valid.
-	NamespaceUnknown NamespacePresence = "unknown"
-	// NamespacePresent: the cluster publishes a record of the namespace.
-	NamespacePresent NamespacePresence = "present"
-	// NamespaceAbsent: the cluster was read and publishes no such record.
-	NamespaceAbsent NamespacePresence = "absent"
-)
-
-// MemberNamespace is one namespace as one peer publishes it.
-type MemberNamespace struct {
-	Cluster  ClusterID
-	Presence NamespacePresence
-	// Labels are the identity labels, by which namespace sameness is checked.
-	Labels map[string]string
-}
-
 // Namespaces are names of namespaces and patterns of names, in the order given; nil
 // means all. See path.Match.
 type Namespaces []string

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/compactslice"
 	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -173,18 +174,16 @@ func (c *Connection) Keys() []types.NamespacedName {
 }
 
 // Namespace says whether the peer has a namespace called name.
-func (c *Connection) Namespace(name string) model.MemberNamespace {
-	out := model.MemberNamespace{Cluster: c.opts.ID, Presence: model.NamespaceAbsent}
+func (c *Connection) Namespace(name string) decision.PeerNamespace {
 	record, found := cached[*exchangev1alpha1.NamespaceRecord](c.feeds.namespaces, name)
 	if !found {
-		return out
+		return decision.PeerNamespace{Presence: decision.Absent}
 	}
-	out.Presence = model.NamespacePresent
-	var err error
-	if out.Labels, err = exchange.FromNamespaceRecord(c.opts.ID, record); err != nil {
-		out.Presence = model.NamespaceUnknown
+	identity, err := exchange.FromNamespaceRecord(c.opts.ID, record)
+	if err != nil {
+		return decision.PeerNamespace{Presence: decision.Unknown}
 	}
-	return out
+	return decision.PeerNamespace{Presence: decision.Present, Labels: identity}
 }
 
 // indexSlice finds the slices, packed or not, of the export that they say they belong to.

@@ -49,7 +49,7 @@ func (p peers) Read(types.NamespacedName, bool) []exchange.Published {
 			at, out = len(out), append(out, exchange.Published{Member: model.Member{ID: id}})
 		}
 		out[at].Export = &p.exports[n]
-		out[at].Namespace = model.MemberNamespace{Cluster: id, Presence: model.NamespacePresent, Labels: map[string]string{"comity.dev/identity": "x"}}
+		out[at].Namespace = decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}}
 	}
 	for i := range out {
 		out[i].Known, out[i].Synced = true, out[i].ID != p.unread

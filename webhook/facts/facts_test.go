@@ -25,11 +25,13 @@ import (
 
 type peers struct {
 	members    []model.Member
-	namespaces map[string][]model.MemberNamespace
+	namespaces map[string]map[model.ClusterID]decision.PeerNamespace
 }
 
-func (p peers) Members() []model.Member                       { return p.members }
-func (p peers) Namespace(name string) []model.MemberNamespace { return p.namespaces[name] }
+func (p peers) Members() []model.Member { return p.members }
+func (p peers) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
+	return p.namespaces[name]
+}
 
 func export(annotations map[string]string) *mcsv1beta1.ServiceExport {
 	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: annotations}}
@@ -72,11 +74,11 @@ func TestInputHoldsAllFacts(t *testing.T) {
 		Cluster: "a",
 		Peers: peers{
 			members: []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}, {ID: "d"}, {ID: "e"}},
-			namespaces: map[string][]model.MemberNamespace{"shop": {
-				{Cluster: "b", Presence: model.NamespacePresent, Labels: map[string]string{"comity.dev/identity": "x"}},
-				{Cluster: "c", Presence: model.NamespaceAbsent},
-				{Cluster: "d", Presence: model.NamespaceUnknown},
-				{Cluster: "gone", Presence: model.NamespacePresent},
+			namespaces: map[string]map[model.ClusterID]decision.PeerNamespace{"shop": {
+				"b":    {Presence: decision.Present, Labels: map[string]string{"comity.dev/identity": "x"}},
+				"c":    {Presence: decision.Absent},
+				"d":    {Presence: decision.Unknown},
+				"gone": {Presence: decision.Present},
 			}},
 		},
 	}

@@ -4,6 +4,7 @@
 package facts
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,16 +69,11 @@ type peerView struct {
 // is included as unknown: its id is a valid target too.
 func newPeerView(peers Peers, namespace string) *peerView {
 	v := &peerView{members: peers.Members(), peers: map[string]decision.Peer{}, destinations: lru.New(maxScopes)}
+	namespaces := peers.Namespace(namespace) // of other peers than members, if one was removed or added between the two calls
 	for _, member := range v.members {
-		v.peers[string(member.ID)] = decision.Peer{Labels: member.Labels, Namespace: decision.PeerNamespace{Presence: decision.Unknown}}
-	}
-	for _, ns := range peers.Namespace(namespace) {
-		peer, known := v.peers[string(ns.Cluster)]
-		if !known {
-			continue // The peer was removed or added between the two calls.
-		}
-		peer.Namespace = decision.PeerNamespace{Presence: decision.Presence(ns.Presence), Labels: ns.Labels}
-		v.peers[string(ns.Cluster)] = peer
+		there := namespaces[member.ID]
+		there.Presence = cmp.Or(there.Presence, decision.Unknown)
+		v.peers[string(member.ID)] = decision.Peer{Labels: member.Labels, Namespace: there}
 	}
 	return v
 }

@@ -54,17 +54,17 @@ func TestDestinationsAreGroupedByWhatTheyPublish(t *testing.T) {
 
 // table is what the peers publish; it counts how often it is read.
 type table struct {
-	presence model.NamespacePresence
+	presence decision.Presence
 	reads    int
 }
 
 func (p *table) Members() []model.Member { p.reads++; return []model.Member{{ID: "b"}} }
-func (p *table) Namespace(string) []model.MemberNamespace {
-	return []model.MemberNamespace{{Cluster: "b", Presence: p.presence}}
+func (p *table) Namespace(string) map[model.ClusterID]decision.PeerNamespace {
+	return map[model.ClusterID]decision.PeerNamespace{"b": {Presence: p.presence}}
 }
 
 func TestPeersAreReadAgainAfterAChange(t *testing.T) {
-	cache, peers := NewPeerCache(), &table{presence: model.NamespacePresent}
+	cache, peers := NewPeerCache(), &table{presence: decision.Present}
 	seen := func() decision.Presence { return cache.view(peers, "shop").peers["b"].Namespace.Presence }
 	for range 3 {
 		if got := seen(); got != decision.Present {
@@ -74,7 +74,7 @@ func TestPeersAreReadAgainAfterAChange(t *testing.T) {
 	if peers.reads != 1 {
 		t.Errorf("read %d times, want once", peers.reads)
 	}
-	peers.presence = model.NamespaceAbsent
+	peers.presence = decision.Absent
 	cache.Changed()
 	if got := seen(); got != decision.Absent {
 		t.Errorf("after a change: got %s", got)
@@ -104,10 +104,10 @@ type changing struct {
 	cache *PeerCache
 }
 
-func (p *changing) Namespace(name string) []model.MemberNamespace {
+func (p *changing) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
 	read := p.table.Namespace(name)
-	if p.presence == model.NamespacePresent {
-		p.presence = model.NamespaceAbsent
+	if p.presence == decision.Present {
+		p.presence = decision.Absent
 		p.cache.Changed()
 	}
 	return read
@@ -115,7 +115,7 @@ func (p *changing) Namespace(name string) []model.MemberNamespace {
 
 func TestAChangeWhileThePeersAreReadIsNotMissed(t *testing.T) {
 	cache := NewPeerCache()
-	peers := &changing{table{presence: model.NamespacePresent}, cache}
+	peers := &changing{table{presence: decision.Present}, cache}
 	cache.view(peers, "shop")
 	if got := cache.view(peers, "shop").peers["b"].Namespace.Presence; got != decision.Absent {
 		t.Errorf("got %s, which is over", got)

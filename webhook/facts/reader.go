@@ -25,8 +25,9 @@ import (
 type Peers interface {
 	// Members lists the peers, without this cluster.
 	Members() []model.Member
-	// Namespace lists what each peer publishes about the namespace of that name.
-	Namespace(name string) []model.MemberNamespace
+	// Namespace is what each peer publishes about the namespace of that name; nothing of one
+	// that was not read.
+	Namespace(name string) map[model.ClusterID]decision.PeerNamespace
 }
 
 // Readers set the type of an object or do not; a policy sees it always.

@@ -352,17 +352,18 @@ func (w world) Members() (out []model.Member) {
 }
 
 // Namespace implements facts.Peers.
-func (w world) Namespace(name string) (out []model.MemberNamespace) {
+func (w world) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
+	out := map[model.ClusterID]decision.PeerNamespace{}
 	for _, member := range w.members {
 		labels, has := member.Namespaces[name]
-		one := model.MemberNamespace{Cluster: model.ClusterID(member.ID), Labels: labels, Presence: model.NamespaceAbsent}
+		one := decision.PeerNamespace{Labels: labels, Presence: decision.Absent}
 		switch {
 		case has:
-			one.Presence = model.NamespacePresent
+			one.Presence = decision.Present
 		case member.Namespaces == nil:
-			one.Presence = model.NamespaceUnknown
+			one.Presence = decision.Unknown
 		}
-		out = append(out, one)
+		out[model.ClusterID(member.ID)] = one
 	}
 	return out
 }

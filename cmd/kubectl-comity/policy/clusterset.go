@@ -90,15 +90,14 @@ func (p peers) Members() []model.Member {
 }
 
 // Namespace implements facts.Peers.
-func (p peers) Namespace(name string) []model.MemberNamespace {
-	return model.Map(p.Clusterset.Members, func(member Member) model.MemberNamespace {
-		ns := model.MemberNamespace{Cluster: model.ClusterID(member.ID), Presence: model.NamespaceUnknown}
-		if member.Namespaces != nil {
-			ns.Presence = model.NamespaceAbsent
-			if identity, has := member.Namespaces[name]; has {
-				ns.Presence, ns.Labels = model.NamespacePresent, identity
-			}
+func (p peers) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
+	out := map[model.ClusterID]decision.PeerNamespace{}
+	for _, member := range p.Clusterset.Members {
+		if identity, has := member.Namespaces[name]; has {
+			out[model.ClusterID(member.ID)] = decision.PeerNamespace{Presence: decision.Present, Labels: identity}
+		} else if member.Namespaces != nil {
+			out[model.ClusterID(member.ID)] = decision.PeerNamespace{Presence: decision.Absent}
 		}
-		return ns
-	})
+	}
+	return out
 }

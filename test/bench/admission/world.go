@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -45,7 +46,7 @@ var created = metav1.NewTime(time.Date(2026, 6, 1, 8, 0, 0, 0, time.UTC))
 // the same owner, and has one Service.
 type World struct {
 	members    []model.Member
-	published  map[string][]model.MemberNamespace
+	published  map[string]map[model.ClusterID]decision.PeerNamespace
 	services   map[types.NamespacedName]*corev1.Service
 	namespaces map[string]*corev1.Namespace
 	names      []string
@@ -54,7 +55,7 @@ type World struct {
 // NewWorld is a clusterset of that many clusters, with that many namespaces in each.
 func NewWorld(clusters, namespaces int) *World {
 	w := &World{
-		published: map[string][]model.MemberNamespace{}, services: map[types.NamespacedName]*corev1.Service{}, namespaces: map[string]*corev1.Namespace{},
+		published: map[string]map[model.ClusterID]decision.PeerNamespace{}, services: map[types.NamespacedName]*corev1.Service{}, namespaces: map[string]*corev1.Namespace{},
 	}
 	for n := 1; n < clusters; n++ {
 		w.members = append(w.members, model.Member{
@@ -68,10 +69,9 @@ func NewWorld(clusters, namespaces int) *World {
 		w.namespaces[name] = namespace(name)
 		key := types.NamespacedName{Namespace: name, Name: "checkout"}
 		w.services[key] = service(key)
+		w.published[name] = map[model.ClusterID]decision.PeerNamespace{}
 		for _, m := range w.members {
-			w.published[name] = append(w.published[name], model.MemberNamespace{
-				Cluster: m.ID, Presence: model.NamespacePresent, Labels: map[string]string{identity: "owner-" + name},
-			})
+			w.published[name][m.ID] = decision.PeerNamespace{Presence: decision.Present, Labels: map[string]string{identity: "owner-" + name}}
 		}
 	}
 	return w
@@ -81,7 +81,9 @@ func NewWorld(clusters, namespaces int) *World {
 func (w *World) Members() []model.Member { return w.members }
 
 // Namespace implements facts.Peers.
-func (w *World) Namespace(name string) []model.MemberNamespace { return w.published[name] }
+func (w *World) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
+	return w.published[name]
+}
 
 // Get implements client.Reader as the cache of the agent does, which shares what its
 // objects point to with whoever reads them so.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/remote"
 	"github.com/comity-mcs/comity/sync/remote/budget"
@@ -67,7 +68,7 @@ func TestAnAgentReadsASimulatedMember(t *testing.T) {
 	if report, found := c.Report(own); !found || !report.Imported {
 		t.Errorf("the report is %+v", report)
 	}
-	if got := c.Namespace("scale-00").Presence; got != model.NamespacePresent {
+	if got := c.Namespace("scale-00").Presence; got != decision.Present {
 		t.Errorf("the namespace is %v", got)
 	}
 	first := func() string {

@@ -20,6 +20,7 @@ import (
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/comity-mcs/comity/policies/controller"
+	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/webhook"
@@ -29,8 +30,8 @@ import (
 // alone is a clusterset of one cluster.
 type alone struct{}
 
-func (alone) Members() []model.Member                  { return nil }
-func (alone) Namespace(string) []model.MemberNamespace { return nil }
+func (alone) Members() []model.Member                                     { return nil }
+func (alone) Namespace(string) map[model.ClusterID]decision.PeerNamespace { return nil }
 
 // guard lets the webhooks of the replica, which evaluates apart, decide on requests, as config/webhook says,
 // and returns once they do. What it returns takes the webhooks away again.

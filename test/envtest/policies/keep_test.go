@@ -26,7 +26,7 @@ func (twoPeers) Members() []model.Member {
 	return []model.Member{{ID: "b", Synced: true}, {ID: "c", Synced: true}}
 }
 
-func (twoPeers) Namespace(string) []model.MemberNamespace { return nil }
+func (twoPeers) Namespace(string) map[model.ClusterID]decision.PeerNamespace { return nil }
 
 var _ = Describe("A policy with existing: Keep", func() {
 	It("keeps what is published, and refuses an update of it only for what is worse", func(ctx context.Context) {

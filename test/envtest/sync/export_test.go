@@ -187,8 +187,7 @@ var _ = Describe("an exported Service", func() {
 		Eventually(func() *exchangev1alpha1.NamespaceRecord {
 			return read[exchangev1alpha1.NamespaceRecord](clusters["b"], "comity-b", ns)
 		}).Should(HaveField("Spec.Labels", Equal(map[string]string{model.LabelIdentity: "team"})))
-		Expect(clusters["a"].agent.peers.Namespace(ns)).To(ContainElement(And(
-			HaveField("Cluster", model.ClusterID("b")), HaveField("Presence", model.NamespacePresent))))
+		Expect(clusters["a"].agent.peers.Namespace(ns)).To(HaveKeyWithValue(model.ClusterID("b"), HaveField("Presence", decision.Present)))
 	})
 
 	It("waits for its Service, and says so", func() {

@@ -55,16 +55,12 @@ func (table) Members() []model.Member {
 	return []model.Member{{ID: "cluster-2", Synced: true}, {ID: "cluster-3", Synced: true}, {ID: "cluster-4"}}
 }
 
-func (table) Namespace(name string) []model.MemberNamespace {
-	third := model.NamespacePresent
+func (table) Namespace(name string) map[model.ClusterID]decision.PeerNamespace {
+	third := decision.Present
 	if name == absentNamespace {
-		third = model.NamespaceAbsent
+		third = decision.Absent
 	}
-	return []model.MemberNamespace{
-		{Cluster: "cluster-2", Presence: model.NamespacePresent},
-		{Cluster: "cluster-3", Presence: third},
-		{Cluster: "cluster-4", Presence: model.NamespaceUnknown},
-	}
+	return map[model.ClusterID]decision.PeerNamespace{"cluster-2": {Presence: decision.Present}, "cluster-3": {Presence: third}}
 }
 
 var (
