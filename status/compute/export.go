@@ -97,8 +97,8 @@ func (in ExportInput) key() types.NamespacedName {
 }
 
 func validity(in ExportInput) (reason, message string) {
-	if refused := model.CheckExportable(in.key(), in.Service); refused != nil {
-		return string(refused.Reason), refused.Message
+	if reason, message := model.NotExportable(in.key(), in.Service); message != "" {
+		return string(reason), message
 	}
 	return condition.ReasonValid, fmt.Sprintf("Service %s exists and can be exported", in.key())
 }

@@ -153,7 +153,11 @@ func newExporting(v ExportView) *exporting {
 	for _, record := range e.publishing {
 		e.published[record.Namespace] = true
 	}
-	if e.export, e.invalid = modelExport(v.Self, v.MaintainSelectors, v.Local); e.invalid == nil {
+	e.export, e.invalid = modelExport(v.Self, v.MaintainSelectors, v.Local)
+	if e.invalid == nil && exchange.ReservedNamespace(v.Local.Key.Namespace) {
+		e.invalid = errors.New("Namespace " + v.Local.Key.Namespace + " belongs to the cluster itself, and no member imports into it; export from another namespace")
+	}
+	if e.invalid == nil {
 		e.exclude()
 		e.scope, e.nowhere = e.publishedScope()
 	}

@@ -4,7 +4,7 @@
 package decide
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/policies/decision"
-	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -51,8 +50,8 @@ type exportRow struct {
 // table is the export table for one decision.
 func (e *exporting) table() []exportRow {
 	service, verdict := e.Local.Service, e.Local.Verdict
-	unknown, lost, invalid := e.unknown(), e.lost(), e.whyInvalid()
-	_, isRefused := errors.AsType[*model.NotExportableError](e.invalid)
+	unknown, lost, invalid := e.unknown(), e.lost(), textOf(cmp.Or(e.invalid, e.nowhere))
+	_, refused := model.NotExportable(e.Local.Key, service)
 	undefined := fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, e.Live.Undefined)
 	unevaluated := "policies could not be evaluated, so what is published stays as it is: " + verdict.Problem
 	return []exportRow{
@@ -62,7 +61,7 @@ func (e *exporting) table() []exportRow {
 		{model.ExportLost, model.PublicationPending, lost != "", lost, e.markLost},
 		{model.ExportEnded, model.PublicationNone, e.Local.Export == nil, "", e.withdraw},
 		{model.ExportNoService, model.PublicationNone, service == nil || service.DeletionTimestamp != nil, invalid, e.withdraw},
-		{model.ExportNotExportable, model.PublicationNone, isRefused, invalid, e.withdraw},
+		{model.ExportNotExportable, model.PublicationNone, refused != "", invalid, e.withdraw},
 		{model.ExportInvalid, model.PublicationWithheld, invalid != "", invalid, e.withdrawFromKnown},
 		{model.ExportInGrace, model.Published, e.isInGrace(), "", e.publishInGrace},
 		{model.ExportDenied, model.PublicationWithheld, verdict.Outcome == decision.Denied, joinViolations(verdict.Violations, "; "), e.withdraw},
@@ -124,16 +123,12 @@ func (e *exporting) lost() string {
 		"create it again, or run kubectl comity confirm lost %s if it is to end", e.Local.Key, why, e.Local.Key)
 }
 
-func (e *exporting) whyInvalid() string {
-	switch {
-	case e.invalid != nil:
-		return e.invalid.Error()
-	case exchange.ReservedNamespace(e.Local.Key.Namespace):
-		return fmt.Sprintf("Namespace %s belongs to the cluster itself, and no member imports into it; export from another namespace", e.Local.Key.Namespace)
-	case e.nowhere != nil:
-		return e.nowhere.Error()
+// textOf is the text of an error; empty without one.
+func textOf(err error) string {
+	if err == nil {
+		return ""
 	}
-	return ""
+	return err.Error()
 }
 
 // withdrawFromKnown publishes nothing. A selector that selects no member now, or policies
@@ -143,7 +138,7 @@ func (e *exporting) withdrawFromKnown() {
 	if text, selects := e.Local.Export.Annotations[model.AnnotationExportToSelector]; selects {
 		_, unreadable = model.ScopeOfSelector(text, nil)
 	}
-	if unreadable == nil && e.invalid == nil && !exchange.ReservedNamespace(e.Local.Key.Namespace) {
+	if unreadable == nil && e.invalid == nil {
 		e.leaveUnknown()
 	}
 }

@@ -219,12 +219,12 @@ func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.Names
 }
 
 // LocalExport returns the export of cluster self that results from export and its
-// Service, nil if there is none, with the ports that export selects. The error is a
-// *model.NotExportableError, or that of Ports.
+// Service, nil if there is none, with the ports that export selects. The error is what
+// model.NotExportable says, or that of Ports.
 func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
-	if refused := model.CheckExportable(key, service); refused != nil {
-		return model.Export{}, refused
+	if _, refused := model.NotExportable(key, service); refused != "" {
+		return model.Export{}, errors.New(refused)
 	}
 	ports, _, err := Ports(export, service)
 	if err != nil {

@@ -5,7 +5,6 @@ package exchange
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -107,13 +106,10 @@ func TestLocalExport(t *testing.T) {
 		}, mcsv1beta1.ServiceExportReasonNoService, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			export, err := LocalExport("a", anExport(), c.change(aService()))
-			var reason mcsv1beta1.ServiceExportConditionReason
-			var no *model.NotExportableError
-			if errors.As(err, &no) {
-				reason = no.Reason
-			}
-			if reason != c.reason || export.Type != c.kind {
+			service := c.change(aService())
+			export, err := LocalExport("a", anExport(), service)
+			reason, message := model.NotExportable(types.NamespacedName{Namespace: anExport().Namespace, Name: anExport().Name}, service)
+			if refused := err != nil && err.Error() == message; refused != (reason != "") || reason != c.reason || export.Type != c.kind {
 				t.Errorf("got %q with reason %q, want %q with reason %q", export.Type, reason, c.kind, c.reason)
 			}
 		})

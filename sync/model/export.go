@@ -175,36 +175,25 @@ const (
 	ExportPublished ExportState = "Published"
 )
 
-// NotExportableError says why a ServiceExport exports nothing. Reason is one of
-// those that KEP-1645 defines for Valid=False.
-type NotExportableError struct {
-	Reason  mcsv1beta1.ServiceExportConditionReason
-	Message string
-}
-
-// Error is the message, which names the Service and what to do.
-func (e *NotExportableError) Error() string { return e.Message }
-
-// CheckExportable reports why the Service of ServiceExport key, nil if there is
-// none, cannot be exported; nil if it can. The sync loop and the condition Valid
+// NotExportable says why the Service of ServiceExport key, nil if there is none, cannot be
+// exported: a reason that KEP-1645 defines for Valid=False, and a message that names the
+// Service and what to do. Both are empty if it can. The sync loop and the condition Valid
 // both follow it (KEP-1645, "Service Types").
-func CheckExportable(key types.NamespacedName, service *corev1.Service) *NotExportableError {
-	refuse := func(reason mcsv1beta1.ServiceExportConditionReason, format string, args ...any) *NotExportableError {
-		return &NotExportableError{reason, fmt.Sprintf("Service %s ", key) + fmt.Sprintf(format, args...)}
-	}
+func NotExportable(key types.NamespacedName, service *corev1.Service) (reason mcsv1beta1.ServiceExportConditionReason, message string) {
 	switch {
 	case service == nil:
-		return refuse(mcsv1beta1.ServiceExportReasonNoService, "does not exist in this cluster; create it or delete this ServiceExport")
+		reason, message = mcsv1beta1.ServiceExportReasonNoService, "does not exist in this cluster; create it or delete this ServiceExport"
 	case service.DeletionTimestamp != nil:
-		return refuse(mcsv1beta1.ServiceExportReasonNoService, "is being deleted; create it again or delete this ServiceExport")
+		reason, message = mcsv1beta1.ServiceExportReasonNoService, "is being deleted; create it again or delete this ServiceExport"
 	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return refuse(mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"has spec.type ExternalName, which cannot be exported; change it, or delete this ServiceExport")
+		reason, message = mcsv1beta1.ServiceExportReasonInvalidServiceType, "has spec.type ExternalName, which cannot be exported; change it, or delete this ServiceExport"
 	case service.Labels[LabelServiceImported] == "true":
-		return refuse(mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"has the label %s: it is an import; export the original Service, or delete this ServiceExport", LabelServiceImported)
+		reason, message = mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"has the label "+LabelServiceImported+": it is an import; export the original Service, or delete this ServiceExport"
+	default:
+		return "", ""
 	}
-	return nil
+	return reason, fmt.Sprintf("Service %s %s", key, message)
 }
 
 // ImportType is the type that the import of a Service has, or that of a derived Service.
