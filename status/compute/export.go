@@ -125,10 +125,7 @@ func readiness(in ExportInput, valid metav1.Condition) (reason, message string) 
 // another one freezes it.
 func waits(in ExportInput) []model.Problem {
 	f := in.Observation.Freeze
-	if !f.IsAwaited() || f.By.UID == in.Export.UID {
-		return nil
-	}
-	if by, _ := in.Observation.Source(f.By.Cluster); by.Starting {
+	if !f.IsAwaited() || f.By.UID == in.Export.UID || f.By.Starting {
 		return nil
 	}
 	return []model.Problem{model.Problemf(model.ReasonFrozen, "",

@@ -215,7 +215,7 @@ func TestExport(t *testing.T) {
 			"an import that another export freezes",
 			ExportInput{Service: service(""), Verdict: allowed, Observation: &model.Observation{
 				Publication: model.Published, Scope: model.ScopeAll(),
-				Freeze: &model.Freeze{By: model.SourceExport{Cluster: "b", UID: "other"}, State: model.SourceNotRead, Waits: true},
+				Freeze: &model.Freeze{By: model.Source{Cluster: "b", UID: "other", State: model.SourceNotRead}, Waits: true},
 			}},
 			[]string{isValid, isPublic + "; in this cluster: Frozen: the export of cluster b decides the import, and is not read or missing; condition Frozen of ServiceImport default/web has the command that ends it", isAgreed, isAdmitted},
 		},
@@ -223,7 +223,7 @@ func TestExport(t *testing.T) {
 			"an import that another export freezes, and that is as this one asks",
 			ExportInput{Service: service(""), Verdict: allowed, Observation: &model.Observation{
 				Publication: model.Published, Scope: model.ScopeAll(),
-				Freeze: &model.Freeze{By: model.SourceExport{Cluster: "b", UID: "other"}, State: model.SourceNotRead},
+				Freeze: &model.Freeze{By: model.Source{Cluster: "b", UID: "other", State: model.SourceNotRead}},
 			}},
 			[]string{isValid, isPublic, isAgreed, isAdmitted},
 		},

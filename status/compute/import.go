@@ -301,40 +301,40 @@ func missingSources(in ImportInput) []metav1.Condition {
 // is worth a condition.
 func frozen(in ImportInput) []metav1.Condition {
 	f := in.Observation.Freeze
-	if f == nil {
+	switch {
+	case f == nil:
 		return nil
-	}
-	by, _ := in.Observation.Source(f.By.Cluster)
-	if by.Starting {
+	case f.By.Starting:
 		return present(in.Import.Status.Conditions, condition.TypeFrozen)
 	}
-	return []metav1.Condition{condition.Frozen(string(f.State), freezeText(f, by.Liveness, in.key()))}
+	return []metav1.Condition{condition.Frozen(string(f.By.State), freezeText(f, in.key()))}
 }
 
 // freezeText says why, and what ends it. An export that is not read though nothing keeps its
 // cluster from being read is one that cannot be decided.
-func freezeText(f *model.Freeze, by model.Liveness, key types.NamespacedName) string {
+func freezeText(f *model.Freeze, key types.NamespacedName) string {
+	by := f.By
 	why := ""
-	if f.Why != "" {
-		why = ": " + model.Bound(plain(f.Why), maxQuoted)
+	if by.Why != "" {
+		why = ": " + model.Bound(plain(by.Why), maxQuoted)
 	}
 	cause, end := "is refused here"+why, fmt.Sprintf("the next export decides from %s on", moment(f.Until))
 	takeover := fmt.Sprintf("or let another export decide: kubectl comity confirm takeover %s --from CLUSTER", key)
-	switch undecided := by.State == model.Connected && by.Reason+by.Message == ""; {
-	case f.State == model.SourceNotRead && undecided:
+	switch undecided := by.Liveness.State == model.Connected && by.Liveness.Reason+by.Liveness.Message == ""; {
+	case by.State == model.SourceNotRead && undecided:
 		cause, end = "it is not known whether that may be imported"+why, takeover
-	case f.State == model.SourceNotRead:
-		cause = fmt.Sprintf("cluster %s is not read%s", f.By.Cluster, why)
-		end = fmt.Sprintf("if it is gone for good: kubectl comity leave --id %s <context of this cluster>; %s", f.By.Cluster, takeover)
-	case f.State == model.SourceMissing:
-		cause = "that export is missing since " + moment(f.Since)
-		end = fmt.Sprintf("if it is gone for good: kubectl comity confirm missing %s; %s", f.By.Cluster, takeover)
-	case f.State == model.SourceEnded:
+	case by.State == model.SourceNotRead:
+		cause = fmt.Sprintf("cluster %s is not read%s", by.Cluster, why)
+		end = fmt.Sprintf("if it is gone for good: kubectl comity leave --id %s <context of this cluster>; %s", by.Cluster, takeover)
+	case by.State == model.SourceMissing:
+		cause = "that export is missing since " + moment(by.Since)
+		end = fmt.Sprintf("if it is gone for good: kubectl comity confirm missing %s; %s", by.Cluster, takeover)
+	case by.State == model.SourceEnded:
 		cause = "was deleted"
-	case f.State == model.SourceSuspended:
+	case by.State == model.SourceSuspended:
 		cause = "was withdrawn" + why
 	}
-	return fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and %s; %s", f.By.Cluster, cause, end)
+	return fmt.Sprintf("no property of the import changes, because the export of cluster %s decides it, and %s; %s", by.Cluster, cause, end)
 }
 
 // takeover is TakeoverHeld: which export waits to decide the import, and how to

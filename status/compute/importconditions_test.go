@@ -197,27 +197,27 @@ func TestWhatWaitsIsSaid(t *testing.T) {
 	}{
 		"nothing": {model.Source{State: model.SourcePublished}, nil, nil},
 		"an export is missing, and does not decide": {model.Source{State: model.SourceMissing, Since: ten}, nil, []string{missing}},
-		"an export is missing, and decides": {model.Source{State: model.SourceMissing, Since: ten}, &model.Freeze{State: model.SourceMissing, Since: ten}, []string{missing,
+		"an export is missing, and decides": {model.Source{State: model.SourceMissing, Since: ten}, &model.Freeze{By: model.Source{State: model.SourceMissing, Since: ten}}, []string{missing,
 			"Frozen=True/Missing: " + head + "that export is missing since 2026-11-21T10:02:11Z; if it is gone for good: kubectl comity confirm missing b; or let another export decide: " + takeover}},
 		"it is missing, and its cluster cannot be read any more": {model.Source{State: model.SourceNotRead, Since: ten, Liveness: lost}, nil, []string{missing}},
-		"its cluster is not read": {model.Source{State: model.SourceNotRead, Liveness: lost}, &model.Freeze{State: model.SourceNotRead, Why: "connection refused"}, []string{
+		"its cluster is not read": {model.Source{State: model.SourceNotRead, Liveness: lost}, &model.Freeze{By: model.Source{State: model.SourceNotRead, Why: "connection refused"}}, []string{
 			"Frozen=True/NotRead: " + head + "cluster b is not read: connection refused; if it is gone for good: kubectl comity leave --id b <context of this cluster>; or let another export decide: " + takeover}},
-		"FAULT 48: its cluster has no Peer": {model.Source{State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost}}, &model.Freeze{State: model.SourceNotRead, Why: "there is no Peer b"}, []string{
+		"FAULT 48: its cluster has no Peer": {model.Source{State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost}}, &model.Freeze{By: model.Source{State: model.SourceNotRead, Why: "there is no Peer b"}}, []string{
 			"Frozen=True/NotRead: " + head + "cluster b is not read: there is no Peer b; if it is gone for good: kubectl comity leave --id b <context of this cluster>; or let another export decide: " + takeover}},
-		"its cluster is read, and a policy fails": {model.Source{State: model.SourceNotRead, Liveness: well}, &model.Freeze{State: model.SourceNotRead, Why: "deadline"}, []string{
+		"its cluster is read, and a policy fails": {model.Source{State: model.SourceNotRead, Liveness: well}, &model.Freeze{By: model.Source{State: model.SourceNotRead, Why: "deadline"}}, []string{
 			"Frozen=True/NotRead: " + head + "it is not known whether that may be imported: deadline; or let another export decide: " + takeover}},
-		"its cluster is being connected to": {model.Source{State: model.SourceNotRead, Liveness: well, Starting: true}, &model.Freeze{State: model.SourceNotRead}, nil},
-		"it was deleted": {model.Source{State: model.SourceEnded, Since: ten}, &model.Freeze{State: model.SourceEnded, Until: eleven}, []string{
+		"its cluster is being connected to": {model.Source{State: model.SourceNotRead, Liveness: well, Starting: true}, &model.Freeze{By: model.Source{State: model.SourceNotRead}}, nil},
+		"it was deleted": {model.Source{State: model.SourceEnded, Since: ten}, &model.Freeze{By: model.Source{State: model.SourceEnded}, Until: eleven}, []string{
 			"Frozen=True/Ended: " + head + "was deleted; the next export decides from 2026-11-21T11:02:11Z on"}},
-		"it was withdrawn": {model.Source{State: model.SourceSuspended, Since: ten}, &model.Freeze{State: model.SourceSuspended, Until: eleven}, []string{
+		"it was withdrawn": {model.Source{State: model.SourceSuspended, Since: ten}, &model.Freeze{By: model.Source{State: model.SourceSuspended}, Until: eleven}, []string{
 			"Frozen=True/Suspended: " + head + "was withdrawn; the next export decides from 2026-11-21T11:02:11Z on"}},
-		"it is refused": {model.Source{State: model.SourceRefused, Since: ten}, &model.Freeze{State: model.SourceRefused, Why: "no imports from b", Until: eleven}, []string{
+		"it is refused": {model.Source{State: model.SourceRefused, Since: ten}, &model.Freeze{By: model.Source{State: model.SourceRefused, Why: "no imports from b"}, Until: eleven}, []string{
 			"Frozen=True/Refused: " + head + "is refused here: no imports from b; the next export decides from 2026-11-21T11:02:11Z on"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.source.Cluster = "b"
 			if c.freeze != nil {
-				c.freeze.By.Cluster = "b"
+				c.freeze.By.Cluster, c.freeze.By.Liveness, c.freeze.By.Starting = "b", c.source.Liveness, c.source.Starting
 			}
 			if diff := cmp.Diff(c.want, conditionsOf(&model.Observation{Sources: []model.Source{c.source}, Freeze: c.freeze})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -229,14 +229,14 @@ func TestWhatWaitsIsSaid(t *testing.T) {
 func TestARestartChangesNoConditionOfWhatWaits(t *testing.T) {
 	missing := model.Source{Cluster: "b", State: model.SourceMissing, Since: ten, Liveness: model.Liveness{State: model.Connected}}
 	before := &model.Observation{
-		Sources: []model.Source{missing}, Freeze: &model.Freeze{By: model.SourceExport{Cluster: "b"}, State: model.SourceMissing, Since: ten},
+		Sources: []model.Source{missing}, Freeze: &model.Freeze{By: missing},
 		Takeovers: []model.Takeover{{Decider: model.SourceExport{Cluster: "b"}, By: model.SourceExport{Cluster: "c"}, Fields: []string{"type"}}},
 	}
 	stored := Import(state(before), now).Conditions
 	want := conditionsOf(before)
 	starting := missing
 	starting.State, starting.Starting = model.SourceNotRead, true
-	partly := &model.Observation{Sources: []model.Source{starting, {Cluster: "c", State: model.SourceNotRead, Starting: true}}, Freeze: &model.Freeze{By: model.SourceExport{Cluster: "b"}, State: model.SourceNotRead}}
+	partly := &model.Observation{Sources: []model.Source{starting, {Cluster: "c", State: model.SourceNotRead, Starting: true}}, Freeze: &model.Freeze{By: starting}}
 	wrongly := *partly
 	wrongly.Takeovers = []model.Takeover{{Decider: model.SourceExport{Cluster: "a"}, By: model.SourceExport{Cluster: "c"}, Fields: []string{"ports"}}}
 	for name, seen := range map[string]*model.Observation{"before the first result": nil, "no member was read": partly, "not all members were read": &wrongly, "all were": before} {

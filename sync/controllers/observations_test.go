@@ -47,7 +47,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 	o.ImportChanged.Subscribe(func(c notify.Change) { ofImport = append(ofImport, c.Key.Name) })
 	since := time.Now()
 	found := func(in *time.Location) *decide.ImportFinding {
-		return &decide.ImportFinding{Exported: true, Observation: model.Observation{Freeze: &model.Freeze{Since: since.In(in)}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}}
+		return &decide.ImportFinding{Exported: true, Observation: model.Observation{Freeze: &model.Freeze{By: model.Source{Since: since.In(in)}}, Sources: []model.Source{{Cluster: "b", Since: since.In(in)}}}}
 	}
 	for _, step := range []struct {
 		name string
@@ -84,7 +84,7 @@ func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
 	o, registry := NewObservations(), prometheus.NewRegistry()
 	o.Import(key("web"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
 		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 3}, {Cluster: "c", State: model.SourcePublished}},
-		Freeze:  &model.Freeze{By: model.SourceExport{Cluster: "b"}},
+		Freeze:  &model.Freeze{By: model.Source{Cluster: "b"}},
 	}})
 	o.Import(key("db"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
 		Sources:   []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 2}},

@@ -113,7 +113,7 @@ func Import(v ImportView) ImportDecision {
 		desired = plan.Standing(v.Current, v.Local.Key, resolved)
 		freeze.Waits = differs(desired, resolved)
 	}
-	d.Finding.Import, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = resolved, i.listed(), freeze, takeovers(resolved, i.ordered)
+	d.Finding.Import, d.Finding.Sources, d.Finding.Freeze, d.Finding.Takeovers = resolved, model.Map(i.list.Entries, i.reported), freeze, takeovers(resolved, i.ordered)
 	if !d.Write {
 		return d
 	}

@@ -31,11 +31,8 @@ func (i *importing) freeze() *model.Freeze {
 	if !has || s.State.IsRead() {
 		return nil
 	}
-	f := &model.Freeze{By: e.SourceExport, State: s.State, Why: s.Why, Since: e.Since}
-	switch {
-	case s.State == model.SourceNotRead:
-		f.Since = s.Liveness.Since
-	case s.State.IsOut():
+	f := &model.Freeze{By: i.reported(e)}
+	if s.State.IsOut() {
 		f.Until = e.Since.Add(turnover)
 	}
 	return f
@@ -66,15 +63,11 @@ func (i *importing) kept() sets.Set[model.ClusterID] {
 	return out
 }
 
-// listed are the sources as they are reported, in the order of the list.
-func (i *importing) listed() []model.Source {
-	var out []model.Source
-	for _, e := range i.list.Entries {
-		s := i.sources[e.Cluster].Source
-		s.Cluster, s.UID, s.Since = e.Cluster, e.UID, e.Since
-		out = append(out, s)
-	}
-	return out
+// reported is the source of an entry of the list as it is reported.
+func (i *importing) reported(e model.Entry) model.Source {
+	s := i.sources[e.Cluster].Source
+	s.Cluster, s.UID, s.Since = e.Cluster, e.UID, e.Since
+	return s
 }
 
 // maxChanges bounds how much of the changes is shown, in bytes: the values are text

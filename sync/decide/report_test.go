@@ -38,7 +38,7 @@ var (
 )
 
 func frozenBy(id model.ClusterID, state model.SourceState) *model.Freeze {
-	return &model.Freeze{By: model.SourceExport{Cluster: id}, State: state, Waits: true}
+	return &model.Freeze{By: model.Source{Cluster: id, State: state}, Waits: true}
 }
 
 func heldBy(id, over model.ClusterID) []model.Takeover {
@@ -153,7 +153,7 @@ func TestTheResultOfAnImport(t *testing.T) {
 			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of cluster b decides the import"},
 		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
-		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{State: model.SourceNotRead} },
+		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{By: model.Source{State: model.SourceNotRead}} },
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
 			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},

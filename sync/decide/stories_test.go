@@ -125,7 +125,7 @@ func TestADeciderThatIsGoneForGood(t *testing.T) {
 			s.is("b c; ClusterSetIP http/80; from b c; frozen by b: NotRead")
 			s.publishes("c", at(-20), both)
 			s.is("b c; ClusterSetIP http/80; from b c; frozen by b: NotRead, which others wait for")
-			if why := s.last.Finding.Freeze.Why; why != "there is no Peer b" {
+			if why := s.last.Finding.Freeze.By.Why; why != "there is no Peer b" {
 				t.Errorf("says %q", why)
 			}
 			ends.by(s)

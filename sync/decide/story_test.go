@@ -360,7 +360,7 @@ func (s *story) state() string {
 		parts = append(parts, "from "+strings.Join(from, " "))
 	}
 	if f := s.last.Finding.Freeze; f != nil {
-		text := fmt.Sprintf("frozen by %s: %s", f.By.Cluster, f.State)
+		text := fmt.Sprintf("frozen by %s: %s", f.By.Cluster, f.By.State)
 		if f.Waits {
 			text += ", which others wait for"
 		}

@@ -75,21 +75,17 @@ type Source struct {
 
 // Freeze is why no property of an import changes.
 type Freeze struct {
-	// By is the export that decides.
-	By SourceExport
-	// State is its row of the import table, Why what Source.Why says.
-	State SourceState
-	Why   string
+	// By is the source that decides, without what becomes of its endpoints.
+	By Source
 	// Waits is true if another export would change the import.
 	Waits bool
-	// Since is since when; zero if that is not known. At Until the next export decides;
-	// zero if no time ends it.
-	Since, Until time.Time
+	// Until is when the next export decides; zero if no time ends it.
+	Until time.Time
 }
 
 // IsAwaited reports whether other exports wait until a command ends f, or the cluster that
 // decides is read: not while a time ends it. A nil f is not.
-func (f *Freeze) IsAwaited() bool { return f != nil && f.Waits && !f.State.IsOut() }
+func (f *Freeze) IsAwaited() bool { return f != nil && f.Waits && !f.By.State.IsOut() }
 
 // Reasons of reports, beside those of problems. They are the
 // same words in conditions, events and metrics.

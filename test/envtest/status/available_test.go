@@ -134,7 +134,7 @@ var _ = Describe("Available", func() {
 			{Cluster: "a", State: model.SourceMissing, Since: since, Liveness: connected},
 			{Cluster: "b", State: model.SourceNotRead, Liveness: model.Liveness{State: model.Lost, Since: since.Add(time.Hour), Confirmed: since}},
 		}
-		seen.Freeze = &model.Freeze{By: model.SourceExport{Cluster: "a"}, State: model.SourceMissing, Since: since}
+		seen.Freeze = &model.Freeze{By: model.Source{Cluster: "a", State: model.SourceMissing, Since: since}}
 		world.pass(time.Minute)
 		world.observe(key, seen)
 		expectMessage(read, "Available", "False/Lost: 1 of 2 clusters that export it are connected; "+
