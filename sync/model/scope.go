@@ -6,13 +6,13 @@ package model
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -20,7 +20,7 @@ import (
 // zero value holds no cluster at all.
 type Scope struct {
 	all      bool
-	clusters []ClusterID // sorted, unique; nil when all
+	clusters sets.Set[ClusterID] // nil when all
 }
 
 // ScopeAll is the scope of an export that names no cluster: every member,
@@ -28,11 +28,7 @@ type Scope struct {
 func ScopeAll() Scope { return Scope{all: true} }
 
 // ScopeOf is the scope of exactly these clusters, in any order.
-func ScopeOf(ids ...ClusterID) Scope {
-	sorted := slices.Clone(ids)
-	slices.Sort(sorted)
-	return Scope{clusters: slices.Compact(sorted)}
-}
+func ScopeOf(ids ...ClusterID) Scope { return Scope{clusters: sets.New(ids...)} }
 
 // ParseScope reads the value of comity.dev/export-to: cluster ids separated by
 // commas, white space around them ignored, repetitions allowed. It fails on an
@@ -124,17 +120,11 @@ func (s Scope) All() bool { return s.all }
 // Empty reports whether no cluster can be in the scope.
 func (s Scope) Empty() bool { return !s.all && len(s.clusters) == 0 }
 
-// Clusters lists the named clusters in order; nil when the scope is every member.
-func (s Scope) Clusters() []ClusterID { return slices.Clone(s.clusters) }
+// Clusters lists the named clusters in order; none when the scope is every member.
+func (s Scope) Clusters() []ClusterID { return sets.List(s.clusters) }
 
 // Contains reports whether id is in the scope.
-func (s Scope) Contains(id ClusterID) bool {
-	if s.all {
-		return true
-	}
-	_, found := slices.BinarySearch(s.clusters, id)
-	return found
-}
+func (s Scope) Contains(id ClusterID) bool { return s.all || s.clusters.Has(id) }
 
 // Intersect is the scope of the clusters that are in both.
 func (s Scope) Intersect(other Scope) Scope {
@@ -144,7 +134,7 @@ func (s Scope) Intersect(other Scope) Scope {
 	case other.all:
 		return s
 	}
-	return Scope{clusters: slices.DeleteFunc(s.Clusters(), func(id ClusterID) bool { return !other.Contains(id) })}
+	return Scope{clusters: s.clusters.Intersection(other.clusters)}
 }
 
 // String is "every cluster", or the ids joined by commas.
@@ -152,7 +142,7 @@ func (s Scope) String() string {
 	if s.all {
 		return "every cluster"
 	}
-	return Join(s.clusters, ",")
+	return Join(s.Clusters(), ",")
 }
 
 // EffectiveScope is where a ServiceExport is published: the part of its list

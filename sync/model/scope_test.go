@@ -73,7 +73,7 @@ func TestScopesAreSets(t *testing.T) {
 		if other := y.Intersect(x); both.String() != other.String() || both.All() != other.All() {
 			t.Fatalf("%s ∩ %s is %s one way and %s the other", x, y, both, other)
 		}
-		if both.All() && both.Clusters() != nil || both.Empty() && len(both.Clusters()) > 0 {
+		if both.All() && len(both.Clusters()) > 0 || both.Empty() && len(both.Clusters()) > 0 {
 			t.Fatalf("%s contradicts itself: %v", both, both.Clusters())
 		}
 		if !both.All() && !both.Empty() {
