@@ -115,14 +115,7 @@ func (r reconciler) recordEvents(ctx context.Context, object client.Object, move
 
 // eventType is Warning for a state that needs attention.
 func eventType(kind string, c metav1.Condition) string {
-	bad := c.Status != metav1.ConditionTrue
-	switch {
-	case condition.Quiet(kind, c):
-		bad = false
-	case condition.BadWhenTrue(c.Type), c.Reason == condition.ReasonAdmittedWithWarnings, c.Reason == condition.ReasonClustersExcluded:
-		bad = c.Status == metav1.ConditionTrue
-	}
-	if bad {
+	if condition.Warns(kind, c) {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -164,14 +164,23 @@ const (
 
 const yes, no, unknown = metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown
 
-// A state that is quiet gets no event if an object starts in it, and never a warning.
-const quiet, loud = true, false
+// attention is how much of it a state asks for.
+type attention int
+
+const (
+	// warns: its event is a warning.
+	warns attention = iota
+	// news: its event is none.
+	news
+	// quiet: there is no event either if an object starts in it.
+	quiet
+)
 
 // row is a status that a condition can have, with its reasons.
 type row struct {
 	kind, typ string
 	status    metav1.ConditionStatus
-	quiet     bool
+	attention attention
 	reasons   []string
 }
 
@@ -179,38 +188,38 @@ type row struct {
 // what to do about it.
 var table = []row{
 	{kindExport, TypeValid, yes, quiet, []string{ReasonValid}},
-	{kindExport, TypeValid, no, loud, []string{ReasonNoService, ReasonInvalidServiceType}},
+	{kindExport, TypeValid, no, warns, []string{ReasonNoService, ReasonInvalidServiceType}},
 
-	{kindExport, TypeReady, yes, loud, []string{ReasonExported}},
+	{kindExport, TypeReady, yes, news, []string{ReasonExported}},
 	{kindExport, TypeReady, no, quiet, []string{model.ReasonPending}},
-	{kindExport, TypeReady, no, loud, []string{ReasonFailed}},
+	{kindExport, TypeReady, no, warns, []string{ReasonFailed}},
 
-	{kindExport, TypeConflict, yes, loud, conflicts},
+	{kindExport, TypeConflict, yes, warns, conflicts},
 	{kindExport, TypeConflict, no, quiet, []string{string(mcsv1beta1.ServiceExportReasonNoConflicts)}},
 
 	{kindExport, TypeAdmitted, yes, quiet, []string{ReasonAdmitted}},
-	{kindExport, TypeAdmitted, yes, loud, []string{ReasonAdmittedWithWarnings, ReasonClustersExcluded}},
-	{kindExport, TypeAdmitted, no, loud, []string{model.ReasonPolicyDenied}},
-	{kindExport, TypeAdmitted, unknown, loud, []string{model.ReasonNotEvaluated}},
+	{kindExport, TypeAdmitted, yes, warns, []string{ReasonAdmittedWithWarnings, ReasonClustersExcluded}},
+	{kindExport, TypeAdmitted, no, warns, []string{model.ReasonPolicyDenied}},
+	{kindExport, TypeAdmitted, unknown, warns, []string{model.ReasonNotEvaluated}},
 
 	{kindExport, TypeAvailable, yes, quiet, []string{model.ReasonImported}},
-	{kindExport, TypeAvailable, yes, loud, []string{ReasonDecidersDiffer}},
+	{kindExport, TypeAvailable, yes, news, []string{ReasonDecidersDiffer}},
 	{kindExport, TypeAvailable, unknown, quiet, []string{model.ReasonPending}},
 	{kindExport, TypeAvailable, no, quiet, []string{ReasonNotPublished, ReasonNoDestinations}},
-	{kindExport, TypeAvailable, no, loud, problems},
+	{kindExport, TypeAvailable, no, warns, problems},
 
 	{kindImport, TypeImportReady, yes, quiet, []string{ReasonImportReady}},
 	{kindImport, TypeImportReady, no, quiet, []string{model.ReasonPending}},
-	{kindImport, TypeImportReady, no, loud, problemsHere},
+	{kindImport, TypeImportReady, no, warns, problemsHere},
 
 	{kindImport, TypeAvailable, yes, quiet, []string{ReasonConnected, ReasonLaterTier, ReasonDrained}},
 	{kindImport, TypeAvailable, unknown, quiet, []string{model.ReasonPending}},
-	{kindImport, TypeAvailable, no, loud, []string{ReasonLost, ReasonWithdrawn}},
+	{kindImport, TypeAvailable, no, warns, []string{ReasonLost, ReasonWithdrawn}},
 
-	{kindImport, TypeSourceMissing, yes, loud, []string{model.ReasonMissing}},
-	{kindImport, TypeFrozen, yes, loud, []string{string(model.SourceNotRead), string(model.SourceMissing)}},
+	{kindImport, TypeSourceMissing, yes, warns, []string{model.ReasonMissing}},
+	{kindImport, TypeFrozen, yes, warns, []string{string(model.SourceNotRead), string(model.SourceMissing)}},
 	{kindImport, TypeFrozen, yes, quiet, []string{string(model.SourceEnded), string(model.SourceSuspended), string(model.SourceRefused)}},
-	{kindImport, TypeTakeoverHeld, yes, loud, []string{model.ReasonTakeoverHeld}},
+	{kindImport, TypeTakeoverHeld, yes, warns, []string{model.ReasonTakeoverHeld}},
 }
 
 // find gives the row of a reason; one without a status if it is in none.
@@ -242,9 +251,17 @@ func Reasons(kind string, c metav1.Condition) (out []string) {
 
 // Quiet reports whether an object in the state c gets no event if it starts in it, and never a
 // warning.
-func Quiet(kind string, c metav1.Condition) bool {
-	r := find(kind, c.Type, c.Reason)
-	return r.quiet && r.status == c.Status
+func Quiet(kind string, c metav1.Condition) bool { return attentionOf(kind, c) == quiet }
+
+// Warns reports whether somebody should look at an object in the state c. One that is not in
+// the table is that of several conflicts.
+func Warns(kind string, c metav1.Condition) bool { return attentionOf(kind, c) == warns }
+
+func attentionOf(kind string, c metav1.Condition) attention {
+	if r := find(kind, c.Type, c.Reason); r.status == c.Status {
+		return r.attention
+	}
+	return warns
 }
 
 // BadWhenTrue reports whether something is wrong if a condition of that type is True.

@@ -79,7 +79,7 @@ func TestTheDocumentationSaysWhatEachReasonMeansAndWhatToDo(t *testing.T) {
 			if !strings.HasSuffix(meaning, ".") {
 				t.Errorf("%s: meaning %q is no sentence", where, meaning)
 			}
-			if remedy == "" && !r.quiet && r.status != yes {
+			if remedy == "" && r.attention != quiet && r.status != yes {
 				t.Errorf("%s: nothing tells what to do about it", where)
 			}
 			if remedy != "" && !strings.HasSuffix(remedy, ".") {
