@@ -60,7 +60,7 @@ func Report(v ReportView) (desired map[string]exchangev1alpha1.ImportRecordSpec,
 		case !p.Synced, v.Unavailable[at] != "", source.State == model.SourceMissing:
 			continue
 		case p.Refusal != nil:
-			desired[at] = v.spec(p.Refusal.ExportUID, v.refused(*p.Refusal))
+			desired[at] = v.spec(p.Refusal.ExportUID, v.refused(p.ID, p.Refusal.Field))
 		case p.Export != nil:
 			result, known := v.result(p)
 			if !known {
@@ -167,13 +167,13 @@ func (v ReportView) contributes(source model.ClusterID) bool {
 
 // refused is the result of an export whose record is not valid, or whose namespace
 // is not accepted.
-func (v ReportView) refused(refusal model.Refusal) model.Report {
-	if refusal.Reason == model.ReasonNamespaceNotAccepted {
-		return notImported(refusal.Reason, "cluster %s accepts no exports of namespace %s from cluster %s; its administrator can list it in spec.acceptedNamespaces of the Peer",
-			v.Self, v.Key.Namespace, refusal.Cluster)
+func (v ReportView) refused(exporter model.ClusterID, field string) model.Report {
+	if field == "" {
+		return notImported(model.ReasonNamespaceNotAccepted, "cluster %s accepts no exports of namespace %s from cluster %s; its administrator can list it in spec.acceptedNamespaces of the Peer",
+			v.Self, v.Key.Namespace, exporter)
 	}
 	return notImported(model.ReasonInvalidRecord, "cluster %s cannot use the record: field %s is not valid; run the same version of Comity in both, and see the conditions of Peer %s there",
-		v.Self, refusal.Field, refusal.Cluster)
+		v.Self, field, exporter)
 }
 
 func notImported(reason, format string, args ...any) model.Report {

@@ -52,7 +52,7 @@ type parts struct {
 	Members     []model.Member
 	Removed     []model.ClusterID
 	Exports     []model.Export
-	Refusals    []model.Refusal
+	Refusals    map[model.ClusterID]model.Refusal
 	Observation model.Observation
 	Unavailable map[string]string
 }
@@ -66,10 +66,8 @@ func (p parts) view(self model.ClusterID) ReportView {
 				peer.Export = &e
 			}
 		}
-		for _, r := range p.Refusals {
-			if r.Cluster == m.ID {
-				peer.Refusal = &r
-			}
+		if r, has := p.Refusals[m.ID]; has {
+			peer.Refusal = &r
 		}
 		v.Peers = append(v.Peers, peer)
 	}
@@ -153,7 +151,9 @@ func TestTheResultOfAnImport(t *testing.T) {
 			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of cluster b decides the import"},
 		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
-		{name: "it is frozen, and nothing waits", change: func(s *ReportView) { s.Observation.Freeze = &model.Freeze{By: model.Source{State: model.SourceNotRead}} },
+		{name: "it is frozen, and nothing waits", change: func(s *ReportView) {
+			s.Observation.Freeze = &model.Freeze{By: model.Source{State: model.SourceNotRead}}
+		},
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
 			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
@@ -240,11 +240,11 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 		}, namespaceReady, "comity-b-to-a Imported ua"},
 		{"whose record is refused hears it, wherever the others are", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", true, model.Connected)},
-			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
+			Exports: []model.Export{{SourceExport: model.SourceExport{Cluster: "c", UID: "uc"}}}, Refusals: map[model.ClusterID]model.Refusal{"a": {ExportUID: "ua", Field: "spec.ports"}}, Observation: seen(nil, "c"),
 		}, namespaceReady, "comity-b-to-a InvalidRecord ua, comity-b-to-c Imported uc"},
 		{"unless it is missing", web, parts{
 			Members: []model.Member{member("a", true, model.Connected)}, Observation: sourcesOf(model.Source{Cluster: "a", State: model.SourceMissing}),
-			Refusals: []model.Refusal{{Cluster: "a", ExportUID: "ua", Field: "spec.ports"}},
+			Refusals: map[model.ClusterID]model.Refusal{"a": {ExportUID: "ua", Field: "spec.ports"}},
 		}, namespaceReady, "comity-b-to-a kept"},
 		{"an export that ended, and that the import lists still", web, parts{
 			Members: []model.Member{member("a", true, model.Connected), member("c", false, model.Lost)},

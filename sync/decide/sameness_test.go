@@ -108,7 +108,7 @@ func TestWhatIsNotAcceptedGoesFAULT32(t *testing.T) {
 		}
 	}
 	desired, _ := Report(parts{Members: []model.Member{{ID: "c", Synced: true}},
-		Refusals: []model.Refusal{{Cluster: "c", ExportUID: "of-c", Reason: model.ReasonNamespaceNotAccepted}}}.view("a"))
+		Refusals: map[model.ClusterID]model.Refusal{"c": {ExportUID: "of-c"}}}.view("a"))
 	got := desired["comity-a-to-c"]
 	if got.Imported || got.Reason != "NamespaceNotAccepted" || !strings.Contains(got.Message, "accepts no exports of namespace shop from cluster c") {
 		t.Errorf("reported %+v", got)

@@ -62,7 +62,7 @@ func TestFault31OfAnInvalidRecordOnlyTheReasonIsKept(t *testing.T) {
 			if diff := cmp.Diff(export, boundExport); diff != "" || (err == nil) != (boundErr == nil) || err != nil && err.Error() != boundErr.Error() {
 				t.Errorf("read: %v, not %v %s", boundErr, err, diff)
 			}
-			if diff := cmp.Diff(Refusal("b", record), Refusal("b", bound)); diff != "" {
+			if diff := cmp.Diff(Refusal(record), Refusal(bound)); diff != "" {
 				t.Errorf("refused: %s", diff)
 			}
 			if diff := cmp.Diff(Withdrawals("b", record), Withdrawals("b", bound)); diff != "" {
@@ -83,7 +83,7 @@ func TestTheReasonOfAReducedRecordIsNotThePeers(t *testing.T) {
 	record := boundable(func(r *exchangev1alpha1.ExportRecord) {
 		r.Spec.Type, r.Annotations = invalidType, map[string]string{model.AnnotationInvalidRecord: "evil\nevil"}
 	})
-	if refusal := Refusal("b", BoundRecord(record)); refusal == nil || refusal.Field != "spec.type" {
+	if refusal := Refusal(BoundRecord(record)); refusal == nil || refusal.Field != "spec.type" {
 		t.Errorf("refused: %+v", refusal)
 	}
 }

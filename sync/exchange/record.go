@@ -122,10 +122,10 @@ func Withdrawals(cluster model.ClusterID, records ...*exchangev1alpha1.ExportRec
 	return out
 }
 
-// Refusal returns what to report to cluster if FromRecord refuses record. Of the
+// Refusal returns what to report to the publisher if FromRecord refuses record. Of the
 // record it holds only the UID, because it is published in an object of this
 // cluster. It is nil if record is valid, does not name its export, or is nil.
-func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) *model.Refusal {
+func Refusal(record *exchangev1alpha1.ExportRecord) *model.Refusal {
 	if record == nil || record.Spec.Withdrawn || !isIdentified(record) {
 		return nil
 	}
@@ -133,7 +133,7 @@ func Refusal(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) *mo
 	if !problem.found() {
 		return nil
 	}
-	return &model.Refusal{Cluster: cluster, ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: problem.field}
+	return &model.Refusal{ExportUID: record.Spec.ExportUID, Field: problem.field}
 }
 
 var (

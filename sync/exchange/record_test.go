@@ -202,15 +202,15 @@ func TestARecordIsNotBelieved(t *testing.T) {
 			fitForATerminal(t, err.Error(), 700)
 
 			// Its writer hears which field it is, unless it cannot be told what the record is about.
-			want := model.Refusal{Cluster: "b", ExportUID: record.Spec.ExportUID, Reason: model.ReasonInvalidRecord, Field: c.field}
+			want := model.Refusal{ExportUID: record.Spec.ExportUID, Field: c.field}
 			nameless := strings.HasPrefix(c.field, "spec.service.") || c.field == "metadata.name" || c.field == "spec.exportUID"
-			got := Refusal("b", record)
+			got := Refusal(record)
 			if (got == nil) != nameless || got != nil && *got != want {
 				t.Errorf("its writer hears %+v; want %+v", got, want)
 			}
 		})
 	}
-	if got := Refusal("b", aRecord(t)); got != nil {
+	if got := Refusal(aRecord(t)); got != nil {
 		t.Errorf("the writer of a valid record hears %+v", got)
 	}
 }

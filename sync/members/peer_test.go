@@ -221,7 +221,7 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 			out = append(out, "slices")
 		}
 		if r := w.published(key).Refusal; r != nil {
-			out = append(out, r.Reason+" "+string(r.ExportUID))
+			out = append(out, "refused "+r.Field+string(r.ExportUID))
 		}
 		if w.published(key).NotAccepted {
 			out = append(out, "not accepted")
@@ -239,8 +239,8 @@ func TestOnlyAcceptedNamespacesAreImported(t *testing.T) {
 	}{
 		{[]string{"*"}, "export, slices", "True Accepted", v1alpha1.PeerExports{Read: 1}},
 		{[]string{"sho*"}, "export, slices, other not accepted", "True Accepted", v1alpha1.PeerExports{Read: 1}},
-		{[]string{"kitchen"}, "NamespaceNotAccepted uid, not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
-		{[]string{}, "NamespaceNotAccepted uid, not accepted, other not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
+		{[]string{"kitchen"}, "refused uid, not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
+		{[]string{}, "refused uid, not accepted, other not accepted", "True Accepted", v1alpha1.PeerExports{Refused: 1}},
 		{[]string{"shop", "kube-system"}, "export, slices, other not accepted", "False NamespaceReserved", v1alpha1.PeerExports{Read: 1}},
 		{[]string{"shop", "comity-system"}, "export, slices, other not accepted", "False NamespaceReserved", v1alpha1.PeerExports{Read: 1}},
 		{[]string{"kitchen", "shop"}, "export, slices", "True Accepted", v1alpha1.PeerExports{Read: 1}},

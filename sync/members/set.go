@@ -196,7 +196,7 @@ func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) 
 	out.Export, out.Refusal = m.from.Export(key)
 	switch {
 	case out.Export != nil && out.NotAccepted:
-		out.Export, out.Refusal = nil, &model.Refusal{Cluster: m.ID, ExportUID: out.Export.UID, Reason: model.ReasonNamespaceNotAccepted}
+		out.Export, out.Refusal = nil, &model.Refusal{ExportUID: out.Export.UID}
 	case out.Export != nil && withSlices:
 		out.Slices, out.Problems = m.slices(key, *out.Accepted)
 	}

@@ -40,14 +40,10 @@ type Report struct {
 // Refusal is an export of a cluster that is not imported here, whatever the others
 // export.
 type Refusal struct {
-	// Cluster is the exporter.
-	Cluster ClusterID
-	// ExportUID is the ServiceExport that it says it exports.
+	// ExportUID is the ServiceExport that the cluster says it exports.
 	ExportUID types.UID
-	// Reason is ReasonInvalidRecord or ReasonNamespaceNotAccepted.
-	Reason string
-	// Field is the first field of its record that is not valid, as a path; empty
-	// for another Reason.
+	// Field is the first field of its record that is not valid, as a path; empty if the
+	// namespace is not accepted from that cluster.
 	Field string
 }
 

@@ -40,7 +40,7 @@ func (c *Connection) Export(key types.NamespacedName) (*model.Export, *model.Ref
 	}
 	out, err := exchange.FromRecord(c.opts.ID, record)
 	if err != nil || out.Key != key {
-		return nil, exchange.Refusal(c.opts.ID, record)
+		return nil, exchange.Refusal(record)
 	}
 	return &out, nil
 }
