@@ -53,7 +53,7 @@ func newImporting(v ImportView) *importing {
 	// cluster that is not read stays, whatever the list says.
 	for _, id := range v.existing() {
 		if _, has := i.before.Find(id); !has && (i.forms || slices.Contains(i.unsynced, id)) {
-			i.before.Entries = append(i.before.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}, Absent: model.SourcePublished})
+			i.before.Entries = append(i.before.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}})
 		}
 	}
 	i.sources = map[model.ClusterID]source{i.Self: i.ownSource()}
@@ -194,7 +194,7 @@ func (i *importing) entry(e model.Entry, s source) (model.Entry, bool) {
 		e.Absent = s.State
 		return e, s.State != model.SourceEnded || i.Now.Sub(e.Since) < turnover
 	case model.SourcePublished, model.SourceReplaced:
-		e = model.Entry{SourceExport: s.export.SourceExport, Absent: model.SourcePublished} // also if it claims another age than before
+		e = model.Entry{SourceExport: s.export.SourceExport} // also if it claims another age than before
 	}
 	return e, true
 }
@@ -253,7 +253,7 @@ func (i *importing) join(e model.Export) {
 	if at < 0 {
 		at = len(i.list.Entries)
 	}
-	i.list.Entries = slices.Insert(i.list.Entries, at, model.Entry{SourceExport: e.SourceExport, Absent: model.SourcePublished})
+	i.list.Entries = slices.Insert(i.list.Entries, at, model.Entry{SourceExport: e.SourceExport})
 }
 
 // confirm makes the export the first one that the annotation of the ServiceImport names.

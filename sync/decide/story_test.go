@@ -329,7 +329,7 @@ func (s *story) list() string {
 	var out []string
 	for _, e := range plan.StoredList(s.v.Current, web).Entries {
 		text := string(e.Cluster)
-		if e.Absent != model.SourcePublished {
+		if e.Absent != "" {
 			text += fmt.Sprintf("(%s)", e.Absent)
 		}
 		out = append(out, text)

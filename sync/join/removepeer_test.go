@@ -23,7 +23,7 @@ import (
 func listing(object client.Object, name string, clusters ...model.ClusterID) client.Object {
 	list := model.List{Formed: time.Unix(1, 0)}
 	for _, id := range clusters {
-		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: "u"}, Absent: model.SourcePublished})
+		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: "u"}})
 	}
 	object.SetNamespace("shop")
 	object.SetName(name)

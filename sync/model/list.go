@@ -30,8 +30,8 @@ type Entry struct {
 	SourceExport
 	// Absent says why the export is not used, or is missing, and Since since when, in this
 	// cluster's time and whole seconds: SourceEnded, SourceSuspended, SourceRefused or
-	// SourceMissing; SourcePublished, with a zero time, if it is used. While its cluster is
-	// not read, both stay as they are.
+	// SourceMissing; empty, with a zero time, if it is used. While its cluster is not read,
+	// both stay as they are.
 	Absent SourceState `json:"absent,omitempty"`
 	Since  time.Time   `json:"since,omitzero"`
 }
@@ -60,9 +60,6 @@ func (l List) String() string {
 	stored := List{Formed: l.Formed.UTC(), Entries: append([]Entry{}, l.Entries...)}
 	for i := range stored.Entries {
 		e := &stored.Entries[i]
-		if e.Absent == SourcePublished || e.Absent == "" { // the default
-			e.Absent, e.Since = "", time.Time{}
-		}
 		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}
 	text, _ := json.Marshal(stored) // holds nothing that JSON cannot express
@@ -90,7 +87,7 @@ func ParseList(text string) (List, error) {
 		}
 		switch {
 		case e.Absent == "":
-			e.Absent, e.Since = SourcePublished, time.Time{}
+			e.Since = time.Time{}
 		case !e.Absent.IsOut() && e.Absent != SourceMissing:
 			return invalid("absent", "%s; expected Ended, Suspended, Refused or Missing", Quote(string(e.Absent)))
 		case e.Since.IsZero():

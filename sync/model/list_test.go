@@ -16,9 +16,9 @@ func TestAListIsReadAsWritten(t *testing.T) {
 	at := time.Date(2026, 11, 22, 9, 30, 0, 0, time.UTC)
 	elsewhere := at.In(time.FixedZone("x", 3600))
 	want := List{Formed: at, Entries: []Entry{
-		{SourceExport: SourceExport{Cluster: "b", UID: "of-b", CreatedAt: at}, Absent: SourcePublished},
+		{SourceExport: SourceExport{Cluster: "b", UID: "of-b", CreatedAt: at}},
 		{SourceExport: SourceExport{Cluster: "a", UID: "of-a", CreatedAt: at.Add(time.Second), Scoped: true}, Absent: SourceMissing, Since: at.Add(time.Minute)},
-		{SourceExport: SourceExport{Cluster: "c"}, Absent: SourcePublished},
+		{SourceExport: SourceExport{Cluster: "c"}},
 	}}
 	text := want.String()
 	const form = `{"formed":"2026-11-22T09:30:00Z","exports":[{"cluster":"b","uid":"of-b","createdAt":"2026-11-22T09:30:00Z"},` +
@@ -30,7 +30,7 @@ func TestAListIsReadAsWritten(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v (-want +got):\n%s", err, diff)
 	}
-	moved := List{Formed: elsewhere, Entries: []Entry{{SourceExport: SourceExport{Cluster: "b", UID: "of-b", CreatedAt: elsewhere}, Absent: SourcePublished}}}
+	moved := List{Formed: elsewhere, Entries: []Entry{{SourceExport: SourceExport{Cluster: "b", UID: "of-b", CreatedAt: elsewhere}}}}
 	if same := (List{Formed: at, Entries: want.Entries[:1]}); moved.String() != same.String() {
 		t.Errorf("equal lists differ: %s", moved)
 	}

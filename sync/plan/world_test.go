@@ -315,7 +315,7 @@ func (w *world) sees(in plan.ImportInput) plan.ImportInput {
 		for _, c := range in.Desired.Constituents {
 			e, has := stored.Find(c.Cluster)
 			if !has || e.UID != c.UID {
-				e = model.Entry{SourceExport: model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt}, Absent: model.SourcePublished}
+				e = model.Entry{SourceExport: model.SourceExport{Cluster: c.Cluster, UID: c.UID, CreatedAt: c.CreatedAt}}
 			}
 			in.List.Entries = append(in.List.Entries, e)
 		}
@@ -328,7 +328,7 @@ func (w *world) sees(in plan.ImportInput) plan.ImportInput {
 			continue
 		}
 		if _, has := stored.Find(id); in.Unsynced.Has(id) && !stored.Exists() && !has {
-			stored.Entries = append(stored.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}, Absent: model.SourcePublished})
+			stored.Entries = append(stored.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id}})
 		}
 	}
 	place := 0

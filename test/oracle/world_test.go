@@ -291,7 +291,7 @@ func (w *world) compare(t fataler, want Answer, got decide.ImportDecision) {
 		if e.CreatedAt.IsZero() {
 			entry.Created = -1 << 40
 		}
-		if e.Absent != model.SourcePublished {
+		if e.Absent != "" {
 			entry.Out, entry.Since = string(e.Absent), int(e.Since.Sub(epoch)/time.Second)
 		}
 		have.List.Entries = append(have.List.Entries, entry)

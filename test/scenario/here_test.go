@@ -110,7 +110,7 @@ func (h *here) decide(in *plan.ImportInput, exports []model.Export, unread []mod
 	in.List, in.Unsynced = model.List{Formed: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}, sets.New(unread...)
 	ordered := merge.OldestFirst(exports)
 	for _, e := range ordered {
-		in.List.Entries = append(in.List.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}, Absent: model.SourcePublished})
+		in.List.Entries = append(in.List.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}})
 	}
 	isUnread := func(e model.Export) bool { return slices.Contains(unread, e.Cluster) }
 	in.Frozen = len(ordered) > 0 && isUnread(ordered[0])

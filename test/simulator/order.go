@@ -112,7 +112,7 @@ func (k *checker) keepOrder(p process, stored model.List, all []constituent, fro
 		was, listed := stored.Find(e.Cluster)
 		for _, behind := range p.Seen.List.Entries[i+1:] {
 			then, had := stored.Find(behind.Cluster)
-			isSame := had && then.UID == behind.UID && (!then.Absent.IsOut() || behind.Absent != model.SourcePublished)
+			isSame := had && then.UID == behind.UID && (!then.Absent.IsOut() || behind.Absent != "")
 			passed := !listed || placeOf(stored, e.Cluster) > placeOf(stored, behind.Cluster)
 			replaced := listed && was.UID != e.UID && was.UID != ""
 			if isSame && !confirms(p, e) && (passed && !k.mayPass(p, stored, e) || !passed && replaced && !k.mayReplace(p, before, e, frozen)) {

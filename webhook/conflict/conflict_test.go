@@ -117,7 +117,7 @@ func cluster(objects []client.Object) client.Client {
 func imported(from ...model.Export) client.Object {
 	list := model.List{Formed: noon.Add(-24 * time.Hour)}
 	for _, e := range from {
-		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}, Absent: model.SourcePublished})
+		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: e.Cluster, UID: e.UID, CreatedAt: e.CreatedAt}})
 	}
 	return &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "shop", Name: "web", CreationTimestamp: metav1.NewTime(noon.Add(-24 * time.Hour)),

@@ -241,7 +241,7 @@ func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
 		return waiting
 	}
 	for _, e := range list.Older() {
-		if e.UID != "" && e.Absent == model.SourcePublished {
+		if e.UID != "" && e.Absent == "" {
 			waiting[e.Cluster] = e.UID
 		}
 	}
@@ -261,7 +261,7 @@ func (s selection) candidate(imported *mcsv1beta1.ServiceImport, from model.Clus
 		return "", false
 	}
 	entry, listed := list.Find(from)
-	return entry.UID, listed && entry.UID != "" && entry.Absent == model.SourcePublished
+	return entry.UID, listed && entry.UID != "" && entry.Absent == ""
 }
 
 func newTakeover(env *command.Env) *cobra.Command {

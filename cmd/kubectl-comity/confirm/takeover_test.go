@@ -21,7 +21,7 @@ import (
 
 func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
 	entry := func(id model.ClusterID, age int64) model.Entry {
-		return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: types.UID("of-" + id), CreatedAt: time.Unix(1000-age, 0)}, Absent: model.SourcePublished}
+		return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: types.UID("of-" + id), CreatedAt: time.Unix(1000-age, 0)}}
 	}
 	imported := &mcsv1beta1.ServiceImport{}
 	list := model.List{Formed: time.Unix(1, 0), Entries: []model.Entry{entry("a", 1), entry("d", 0), entry("c", 9), entry("b", 1)}}
@@ -38,7 +38,7 @@ func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
 func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 	entry := func(id model.ClusterID, uid types.UID, absent model.SourceState) model.Entry {
 		e := model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: uid}, Absent: absent}
-		if absent != model.SourcePublished {
+		if absent != "" {
 			e.Since = time.Unix(1, 0)
 		}
 		return e
@@ -49,12 +49,12 @@ func TestWhichExportMayDecideAfterAConfirmation(t *testing.T) {
 		thawed bool
 	}{
 		"no list":                          {list: nil, want: ""},
-		"the import is not frozen":         {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourcePublished)}, thawed: true},
-		"the first is not read":            {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourcePublished)}, want: "v"},
-		"the first is missing":             {list: []model.Entry{entry("b", "u", model.SourceMissing), entry("d", "w", model.SourcePublished), entry("c", "v", model.SourcePublished)}, want: "v"},
-		"that of the cluster is missing":   {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "v", model.SourceMissing)}, want: ""},
-		"its UID is not known":             {list: []model.Entry{entry("b", "u", model.SourcePublished), entry("c", "", model.SourcePublished)}, want: ""},
-		"the cluster has no export":        {list: []model.Entry{entry("b", "u", model.SourcePublished)}, want: ""},
+		"the import is not frozen":         {list: []model.Entry{entry("b", "u", ""), entry("c", "v", "")}, thawed: true},
+		"the first is not read":            {list: []model.Entry{entry("b", "u", ""), entry("c", "v", "")}, want: "v"},
+		"the first is missing":             {list: []model.Entry{entry("b", "u", model.SourceMissing), entry("d", "w", ""), entry("c", "v", "")}, want: "v"},
+		"that of the cluster is missing":   {list: []model.Entry{entry("b", "u", ""), entry("c", "v", model.SourceMissing)}, want: ""},
+		"its UID is not known":             {list: []model.Entry{entry("b", "u", ""), entry("c", "", "")}, want: ""},
+		"the cluster has no export":        {list: []model.Entry{entry("b", "u", "")}, want: ""},
 		"the cluster is first, and absent": {list: []model.Entry{entry("c", "v", model.SourceMissing)}, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,13 +159,13 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 	list, err := model.ParseList(i.Annotations[model.AnnotationList])
 	if err != nil || len(list.Entries) == 0 { // of another implementation
 		for _, c := range i.Status.Clusters {
-			list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: model.ClusterID(c.Cluster)}, Absent: model.SourcePublished})
+			list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: model.ClusterID(c.Cluster)}})
 		}
 	}
 	waiting, available := confirm.Waiting(i), meta.FindStatusCondition(i.Status.Conditions, condition.TypeAvailable)
 	for at, entry := range list.Entries {
 		var problems []string
-		if entry.Absent != model.SourcePublished {
+		if entry.Absent != "" {
 			problems = append(problems, string(entry.Absent))
 		}
 		if at == 0 && meta.IsStatusConditionTrue(i.Status.Conditions, condition.TypeFrozen) {

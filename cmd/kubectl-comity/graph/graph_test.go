@@ -74,17 +74,17 @@ func clusterset() (status.Report, []status.Objects) {
 		{
 			ID: "a",
 			Imports: []mcsv1beta1.ServiceImport{
-				imported("shop/db", []string{"Frozen"}, source{"c", model.SourcePublished}, source{"a", model.SourcePublished}),
+				imported("shop/db", []string{"Frozen"}, source{"c", ""}, source{"a", ""}),
 			},
 			Published: []confirm.Record{published("web", ""), published("cart", ""), published("mail", ""), published("pay", "b"), published("queue", "b")},
 		},
 		{
 			ID: "b",
 			Imports: []mcsv1beta1.ServiceImport{
-				imported("shop/web", nil, source{"a", model.SourcePublished}),
-				imported("shop/cart", []string{"TakeoverHeld"}, source{"c", model.SourceMissing}, source{"a", model.SourcePublished}),
-				imported("shop/mail", nil, source{"a", model.SourcePublished}),
-				imported("shop/pay", nil, source{"a", model.SourcePublished}, source{"b", model.SourcePublished}),
+				imported("shop/web", nil, source{"a", ""}),
+				imported("shop/cart", []string{"TakeoverHeld"}, source{"c", model.SourceMissing}, source{"a", ""}),
+				imported("shop/mail", nil, source{"a", ""}),
+				imported("shop/pay", nil, source{"a", ""}, source{"b", ""}),
 			},
 		},
 		{ID: "c", Err: errors.New("no answer")}, // of a cluster that does not answer
@@ -117,7 +117,7 @@ func TestImportsOfAnotherImplementation(t *testing.T) {
 }
 
 func TestAnImportThatALaterTierServesIsMarked(t *testing.T) {
-	i := imported("shop/web", []string{"Available"}, source{"a", model.SourcePublished})
+	i := imported("shop/web", []string{"Available"}, source{"a", ""})
 	i.Status.Conditions[0].Reason = condition.ReasonLaterTier
 	got := build(status.Report{}, []status.Objects{{ID: "b", Imports: []mcsv1beta1.ServiceImport{i}}})
 	if diff := cmp.Diff([]*Edge{{"a", "b", map[string][]string{"shop/web": {"LaterTier"}}}}, got.Edges); diff != "" {

@@ -56,7 +56,7 @@ func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
 	list, _ := model.ParseList(imported.Annotations[model.AnnotationList])
 	s, notWell := p.addService(mcsv1beta1.ServiceImportKindName, imported.ObjectMeta, imported.Status.Conditions)
 	for _, c := range notWell {
-		absent, _ := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != model.SourcePublished })
+		absent, _ := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != "" })
 		clusters := []model.ClusterID{cmp.Or(p.behind(c, list), absent.Cluster)}
 		switch waiting := confirm.Waiting(imported); {
 		case c.Type == condition.TypeTakeoverHeld && len(waiting) > 0:

@@ -94,7 +94,7 @@ func setList(c *cluster, entries ...model.Entry) {
 }
 
 func entry(id model.ClusterID, uid types.UID) model.Entry {
-	return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: uid, CreatedAt: noon.Time}, Absent: model.SourcePublished}
+	return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: uid, CreatedAt: noon.Time}}
 }
 
 // healthy is an export of a that b imports.

@@ -107,7 +107,7 @@ func importing(ctx context.Context) *world {
 	source := slice(w.ns, w.ns+".web-1", "", nil)
 	source.Annotations = map[string]string{model.AnnotationSourceSlice: "web-1"}
 	w.input.Sources = map[model.ClusterID][]*discoveryv1.EndpointSlice{"b": {source}}
-	w.input.List = model.List{Formed: time.Unix(1_800_000_000, 0).UTC(), Entries: []model.Entry{{SourceExport: model.SourceExport{Cluster: "b", UID: "u"}, Absent: model.SourcePublished}}}
+	w.input.List = model.List{Formed: time.Unix(1_800_000_000, 0).UTC(), Entries: []model.Entry{{SourceExport: model.SourceExport{Cluster: "b", UID: "u"}}}}
 	w.bring(ctx)
 	return w
 }

@@ -336,7 +336,7 @@ func importing(ctx SpecContext, at model.ClusterID, name string, from ...model.C
 	GinkgoHelper()
 	list := model.List{Formed: time.Unix(1, 0)}
 	for _, id := range from {
-		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: "u"}, Absent: model.SourcePublished})
+		list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: "u"}})
 	}
 	derived := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Service", "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}},

@@ -86,11 +86,8 @@ func good(others ...metav1.Condition) []metav1.Condition {
 	return others
 }
 
-// entry is one of a list; absent without a reason is published.
+// entry is one of a list.
 func entry(id model.ClusterID, uid types.UID, absent model.SourceState, since time.Time) model.Entry {
-	if absent == "" {
-		absent = model.SourcePublished
-	}
 	return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: uid, CreatedAt: time.Unix(1_750_000_000, 0)}, Absent: absent, Since: since}
 }
 

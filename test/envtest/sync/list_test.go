@@ -58,7 +58,7 @@ func orderOf(o client.Object) string {
 	var out []string
 	for _, e := range list.Entries {
 		text := string(e.Cluster)
-		if e.Absent != model.SourcePublished {
+		if e.Absent != "" {
 			text += " " + string(e.Absent)
 		}
 		out = append(out, text)
