@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/bench/fleet"
 	"github.com/comity-mcs/comity/test/bench/result"
+	"github.com/comity-mcs/comity/test/clusters/controlplane"
 )
 
 const (
@@ -51,54 +54,72 @@ var hostileRows = []hostileRow{
 // rows: b does nothing; then, in all others, as many writes as its API server can do, of
 // which the others read none, those within its budget, those of a hostile member, or
 // all. So the machine does the same work in these, but for what the agents do about it.
-// Each row has clusters of its own: what b published in one would be there in the next.
+// Rows are measured in turns, each time with clusters of its own: what b published in
+// one would be there in the next.
 func (b *bench) hostile(ctx context.Context) error {
-	out := &result.Hostile{For: b.hostileFor, Load: result.Load1()}
-	for _, row := range hostileRows {
-		err := b.with(ctx, fleet.Options{Size: 3}, func(ctx context.Context, f *fleet.Fleet) error {
-			p, err := b.hostileRow(ctx, f, row)
+	out := &result.Hostile{For: b.hostileFor, Rounds: b.rounds, Load: result.Load1(), Phases: make([]result.HostilePhase, len(hostileRows))}
+	took := make([][]time.Duration, len(hostileRows))
+	for round := range b.rounds {
+		for i, row := range hostileRows {
+			err := b.with(ctx, fleet.Options{Size: 3}, func(ctx context.Context, f *fleet.Fleet) error {
+				p, changes, err := b.hostileRow(ctx, f, row)
+				if err != nil {
+					return fmt.Errorf("%s: %w", row.name, err)
+				}
+				b.say("%s, %d of %d: %s", row.name, round+1, b.rounds, p)
+				took[i] = append(took[i], changes...)
+				before := out.Phases[i]
+				out.Phases[i] = result.HostilePhase{
+					Name: row.name, Took: result.Distribution(took[i]), Changes: len(took[i]),
+					Attacks: before.Attacks + p.Attacks, Writes: before.Writes + p.Writes, Peak: max(before.Peak, p.Peak),
+				}
+				return nil
+			})
 			if err != nil {
-				return fmt.Errorf("%s: %w", row.name, err)
+				return err
 			}
-			out.Phases = append(out.Phases, p)
-			b.say("%s: %s", row.name, p)
-			return nil
-		})
-		if err != nil {
-			return err
 		}
 	}
 	b.results.Hostile = out
 	return nil
 }
 
-// hostileRow measures one row.
-func (b *bench) hostileRow(ctx context.Context, f *fleet.Fleet, row hostileRow) (result.HostilePhase, error) {
+// hostileRow measures one row once.
+func (b *bench) hostileRow(ctx context.Context, f *fleet.Fleet, row hostileRow) (p result.HostilePhase, took []time.Duration, err error) {
 	attacker, to := f.Members[1], f.Members[2]
 	w := &way{service: throughComity}
 	if err := w.open(ctx, f); err != nil {
-		return result.HostilePhase{}, err
+		return p, nil, err
 	}
 	// What b's agent published of its own is not measured, and it would delete
 	// what the attack stores in its exchange namespaces.
-	if err := errors.Join(settle(ctx, f), attacker.StopAgent()); err != nil {
-		return result.HostilePhase{}, err
+	if err := errors.Join(settle(ctx, f), attacker.StopAgent(), yield(attacker)); err != nil {
+		return p, nil, err
 	}
 	w.remote.arrived = w.remote.arrived[1:] // c alone
 	w.local.arrived = nil
 	a := &attack{member: attacker, exchange: model.ExchangeNamespace(model.ClusterID(attacker.ID()))}
 	if err := errors.Join(attacker.CreateNamespace(ctx, elsewhere), a.export(ctx)); err != nil {
-		return result.HostilePhase{}, err
+		return p, nil, err
 	}
 	beating, stop := context.WithCancel(ctx)
 	defer stop()
 	go a.beat(beating)
 	if err := to.WaitIdle(ctx, "import", 0); err != nil {
-		return result.HostilePhase{}, err
+		return p, nil, err
 	}
-	p, err := b.underLoad(ctx, to, w, a, row.loops(a.exchange))
-	p.Name = row.name
-	return p, err
+	p, err = b.underLoad(ctx, to, w, a, row.loops(a.exchange))
+	return p, w.remote.took, err
+}
+
+// yield has the control plane of a member take only the processor time that nobody else
+// wants: elsewhere it has processors of its own.
+func yield(m *fleet.Member) error {
+	const lowest = 19
+	return errors.Join(
+		unix.Setpriority(unix.PRIO_PGRP, m.PID(controlplane.APIServer), lowest),
+		unix.Setpriority(unix.PRIO_PGRP, m.PID(controlplane.Etcd), lowest),
+	)
 }
 
 // loops are the namespaces in which b writes at full speed. If within, it also changes a

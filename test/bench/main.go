@@ -42,6 +42,7 @@ type options struct {
 	agent, write      string
 	limit             time.Duration
 	hostileFor        time.Duration
+	rounds            int
 	requests          int
 	auditFor          time.Duration
 	// of the part scale
@@ -82,7 +83,7 @@ func main() {
 	admission.Evaluate()
 	o := options{
 		changes: 300, warmup: 20, exports: []int{1, 100, 1000}, clusters: []int{2, 5, 10}, pause: 40 * time.Millisecond,
-		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour, hostileFor: 2 * time.Minute,
+		slices: 4000, endpoints: 1000, imports: 10000, limit: time.Hour, hostileFor: time.Minute, rounds: 2,
 		requests: 20000, auditFor: time.Minute,
 		members: 100, scaleExports: 10_000, scaleEndpoints: 100_000, rate: 50, topology: topologyBoth, slopes: true,
 	}
@@ -98,7 +99,8 @@ func main() {
 	flags.IntVar(&o.slices, "slices", o.slices, "memory: how many slices of ten endpoints to mirror")
 	flags.IntVar(&o.endpoints, "endpoints", o.endpoints, "change: how many endpoints the service has; scale: how many there are (default 100000)")
 	flags.IntVar(&o.imports, "imports", o.imports, "restart: how many imports there are")
-	flags.DurationVar(&o.hostileFor, "hostile-for", o.hostileFor, "hostile: how long each load takes")
+	flags.DurationVar(&o.hostileFor, "hostile-for", o.hostileFor, "hostile: how long each load takes, each time")
+	flags.IntVar(&o.rounds, "rounds", o.rounds, "hostile: how often each load is measured, in turns with the others")
 	flags.IntVar(&o.requests, "requests", o.requests, "admission: how many requests to make of each engine")
 	flags.DurationVar(&o.auditFor, "audit-for", o.auditFor, "admission: how long to make requests while exports are audited")
 	flags.IntVar(&o.members, "members", o.members, "scale: how many members there are, all but one simulated")
@@ -153,8 +155,8 @@ func (o options) validate(chosen []string) error {
 	if o.requests < 100 || o.auditFor < time.Second {
 		return errors.New("expected --requests of at least 100, and --audit-for of at least 1s")
 	}
-	if o.changes < 1 || o.warmup < 0 || o.slices < 20 || o.endpoints < 1 || o.imports < 1 || slices.ContainsFunc(o.exports, func(n int) bool { return n < 1 }) {
-		return errors.New("expected --changes, --exports, --endpoints and --imports of at least 1, --slices of at least 20, and no negative --warmup")
+	if o.changes < 1 || o.rounds < 1 || o.warmup < 0 || o.slices < 20 || o.endpoints < 1 || o.imports < 1 || slices.ContainsFunc(o.exports, func(n int) bool { return n < 1 }) {
+		return errors.New("expected --changes, --exports, --endpoints, --imports and --rounds of at least 1, --slices of at least 20, and no negative --warmup")
 	}
 	return nil
 }

@@ -156,10 +156,10 @@ func (r *Results) hostile(page *strings.Builder) {
 		return
 	}
 	h := r.Hostile
-	fmt.Fprintf(page, "\n## Beside a hostile member\n\nChanges of one endpoint from cluster a to c, %s for each row, while cluster b, whose agent was replaced, does four things without pause: "+
-		"one loop rewrites a slice of 430 kB of the same Service, which is refused, and one the largest slice that is imported, one creates ExportRecords, and one makes its MemberRecord valid and invalid. In all rows the machine does that work. They differ in what is done where the other members read it, and what in a namespace that nobody reads. "+
+	fmt.Fprintf(page, "\n## Beside a hostile member\n\nChanges of one endpoint from cluster a to c, %d times %s for each row, in turns, while cluster b, whose agent was replaced, does four things without pause: "+
+		"one loop rewrites a slice of 430 kB of the same Service, which is refused, and one the largest slice that is imported, one creates ExportRecords, and one makes its MemberRecord valid and invalid. In all rows the machine does that work, and the control plane of b has only the processor time that nobody else wants (nice 19), as elsewhere it has processors of its own. They differ in what is done where the other members read it, and what in a namespace that nobody reads. "+
 		"A member within its budget creates exports, which its budget allows, and changes a slice of 100 endpoints five times a second; a hostile one rewrites the large slices as well. Load before: %.1f.\n\n"+
-		"| b is | changes | p50 | p90 | p99 | max | writes by b | writes by c's agent | its peak resident memory |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n", seconds(h.For), h.Load)
+		"| b is | changes | p50 | p90 | p99 | max | writes by b | writes by c's agent | its peak resident memory |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n", h.Rounds, seconds(h.For), h.Load)
 	for _, p := range h.Phases {
 		fmt.Fprintf(page, "| %s | %d | %s | %d | %d | %.0f MiB |\n", p.Name, p.Changes, times(p.Took), p.Attacks, p.Writes, mib(p.Peak))
 	}

@@ -110,8 +110,9 @@ type Converged struct {
 // Hostile is how one member fares beside another one that does what it can to the
 // others.
 type Hostile struct {
-	// For is how long each phase took.
+	// For is how long each phase took, each of so many times.
 	For    time.Duration
+	Rounds int
 	Phases []HostilePhase
 	Load   float64
 }
