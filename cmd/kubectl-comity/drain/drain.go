@@ -87,11 +87,13 @@ func (d *drain) command(name, short, long, example string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for n, target := range targets {
-			err := d.confirm(ctx, target, id)
-			if err == nil {
-				err = d.write(ctx, target, id)
+		for _, target := range targets { // before anything is written
+			if err := d.confirm(ctx, target, id); err != nil {
+				return err
 			}
+		}
+		for n, target := range targets {
+			err := d.write(ctx, target, id)
 			if n > 0 {
 				err = command.Incomplete(err)
 			}

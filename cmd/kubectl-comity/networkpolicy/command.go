@@ -105,6 +105,12 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	if len(from) == 0 {
 		return target.Errorf("no other cluster is in the scope of ServiceExport %s, so there is nothing to admit", key)
 	}
+	ids := model.Map(from, func(i importer) string { return string(i.id) })
+	for id := range given {
+		if !slices.Contains(ids, id) {
+			return target.Errorf("--pod-cidrs %s=…: cluster %s is not in the scope of ServiceExport %s; expected one that is: %s", id, id, key, strings.Join(ids, ", "))
+		}
+	}
 	comments := fmt.Sprintf("# For context %s. It admits to the Pods of exported Service %s:\n", target.Context, key)
 	for _, i := range from {
 		if len(i.pods) == 0 {

@@ -281,18 +281,23 @@ func (m *member) awaitImport(ctx context.Context, from *member) error {
 func (m *member) remove(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return command.Await(ctx, func(ctx context.Context) error {
+	var forbidden error
+	err := command.Await(ctx, func(ctx context.Context) error {
 		err := m.Target.Client.Delete(ctx, newNamespace(m.namespace))
 		if err == nil {
 			err = errors.New("it is not gone yet")
-		} else if apierrors.IsForbidden(err) {
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		err = m.Target.Errorf("delete namespace %s: %w", m.namespace, err)
+		if apierrors.IsForbidden(err) {
+			forbidden = err
 			cancel()
 		}
-		if client.IgnoreNotFound(err) != nil {
-			return m.Target.Errorf("delete namespace %s: %w", m.namespace, err)
-		}
-		return nil
+		return err
 	})
+	return cmp.Or(forbidden, err)
 }
 
 // podLabels are those of the one Pod in each namespace, which serves and fetches.

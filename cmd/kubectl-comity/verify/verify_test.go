@@ -12,7 +12,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
@@ -131,5 +134,22 @@ func TestThePodRunsWhereTheAgentDoesWithinTheRestrictedProfile(t *testing.T) {
 	}
 	if newNamespace("n").Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
 		t.Error("the namespace does not enforce the restricted profile")
+	}
+}
+
+func TestARemovalThatIsForbiddenLaterSaysSo(t *testing.T) {
+	deleted := 0
+	api := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.DeleteOption) error {
+			if deleted++; deleted == 1 {
+				return nil // it is accepted, and the namespace ends later
+			}
+			return apierrors.NewForbidden(corev1.Resource("namespaces"), o.GetName(), errors.New("no right"))
+		},
+	}).Build()
+	m := &member{Site: &agent.Site{Target: &command.Target{Context: "a", Client: api}}, namespace: "comity-verify-x"}
+	err := m.remove(t.Context())
+	if !apierrors.IsForbidden(err) || deleted != 2 || !strings.Contains(err.Error(), `context "a": delete namespace comity-verify-x`) {
+		t.Errorf("got %v after %d requests, want the refusal of the second one", err, deleted)
 	}
 }

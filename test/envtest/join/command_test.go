@@ -31,6 +31,7 @@ import (
 	"github.com/comity-mcs/comity/cmd/comity/probe"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/cmd/kubectl-comity/drain"
 	joincmd "github.com/comity-mcs/comity/cmd/kubectl-comity/join"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
@@ -114,7 +115,7 @@ func (p *plugin) run(ctx context.Context, args ...string) (stdout, stderr string
 	root.SetOut(out)
 	root.SetErr(errs)
 	env.AddFlags(root.PersistentFlags())
-	root.AddCommand(joincmd.NewJoin(env, p.probe.run), joincmd.NewRotate(env, p.probe.run), joincmd.NewLeave(env))
+	root.AddCommand(joincmd.NewJoin(env, p.probe.run), joincmd.NewRotate(env, p.probe.run), joincmd.NewLeave(env), drain.New(env))
 	root.SetArgs(append(args, "--kubeconfig", p.kubeconfig))
 	err = root.ExecuteContext(ctx)
 	GinkgoWriter.Printf("$ kubectl comity %s\n%s%s", strings.Join(args, " "), out, errs)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,7 @@ import (
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/install"
 )
 
 var _ = Describe("kubectl comity join refuses, with one message and nothing written,", func() {
@@ -218,5 +220,29 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 		stranger.ID = "stranger"
 		installed(ctx, "b", stranger, join.DefaultNamespace, "10.2.0.5")
 		refused(ctx, []string{"rotate", "a", "b"}, "cluster a: there is no Secret comity-system/peer-stranger; run kubectl comity join first")
+	})
+})
+
+var _ = Describe("kubectl comity drain", func() {
+	It("writes in no cluster unless all that it asks about are agreed to", func(ctx SpecContext) {
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("a"), cluster("c")}, join.Options{})).To(Succeed())
+		Expect(install.Join(ctx, nil, []join.Cluster{cluster("b"), cluster("c")}, join.Options{})).To(Succeed())
+		DeferCleanup(forgetAll)
+		// In b alone, cluster c is the only one that serves an import.
+		slice := &discoveryv1.EndpointSlice{
+			TypeMeta:    metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "default", Name: "web-c", Labels: map[string]string{model.LabelServiceName: "web", model.LabelSourceCluster: "c"}},
+			AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
+		}
+		Expect(admin("b").Patch(ctx, slice, client.Apply, client.FieldOwner(model.FieldOwner), client.ForceOwnership)).To(Succeed()) //nolint:staticcheck // as the agent owns it
+		DeferCleanup(func(ctx SpecContext) { Expect(admin("b").Delete(ctx, slice)).To(Succeed()) })
+
+		p := &plugin{kubeconfig: all().write(), answer: "no\n"}
+		_, asked, err := p.run(ctx, "drain", "c", "--context", "a,b", "--force")
+		Expect(asked).To(ContainSubstring("Only cluster c serves these 1, and with --force they have no ready endpoint any more:\n  default/web"))
+		Expect(err).To(MatchError("the answer was not yes; nothing was written"))
+		Expect(command.CodeOf(err)).To(Equal(command.ExitRefused))
+		Expect(peerOf(ctx, "a", "c").Spec.Drained).To(BeNil())
+		Expect(peerOf(ctx, "b", "c").Spec.Drained).To(BeNil())
 	})
 })
