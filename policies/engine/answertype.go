@@ -54,14 +54,14 @@ func (v *version) wrongKey(key string) string {
 // far as the type checker of OPA knows: such a policy would fail for every export.
 // What it cannot know, such as the type of a label's value, is checked when the
 // policy is evaluated.
-func (v *version) checkAnswer(compiler *ast.Compiler) (errs []error) {
+func (c checking) checkAnswer() (errs []error) {
 	for _, name := range []string{denySet, warnSet} {
-		entries, ok := compiler.TypeEnv.GetByRef(mustPath(packagePrefix + v.pkg + "." + name)).(*types.Set)
+		entries, ok := c.TypeEnv.GetByRef(mustPath(packagePrefix + c.pkg + "." + name)).(*types.Set)
 		if !ok {
 			continue // the module does not have it: readSets has checked that it is a set
 		}
-		if problem := v.wrongEntry(entries.Of()); problem != "" {
-			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(v.entryLocation(compiler, name)), name, problem, v.expectedEntry()))
+		if problem := c.wrongEntry(entries.Of()); problem != "" {
+			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(c.entryLocation(name)), name, problem, c.expectedEntry()))
 		}
 	}
 	return errs
@@ -142,11 +142,11 @@ func alternatives(t types.Type) (all []types.Type) {
 // entryLocation is where the wrong entry is: at the first rule of the name whose
 // entry is known to be wrong, else at the first rule of the name. The type checker
 // does not keep the types of a rule's own variables.
-func (v *version) entryLocation(compiler *ast.Compiler, name string) (location *ast.Location) {
-	for _, rule := range compiler.Modules[v.file()].Rules {
+func (c checking) entryLocation(name string) (location *ast.Location) {
+	for _, rule := range c.Modules[c.file()].Rules {
 		switch {
 		case rule.Head.Ref()[0].Value.String() != name:
-		case rule.Head.Key != nil && rule.Head.Key.IsGround() && v.wrongEntry(compiler.TypeEnv.GetByValue(rule.Head.Key.Value)) != "":
+		case rule.Head.Key != nil && rule.Head.Key.IsGround() && c.wrongEntry(c.TypeEnv.GetByValue(rule.Head.Key.Value)) != "":
 			return rule.Location
 		case location == nil:
 			location = rule.Location

@@ -56,9 +56,10 @@ func (v *version) readModule() error {
 	if err != nil {
 		return err
 	}
-	rules := v.reachable(compiler, func(name string) bool { return !strings.HasPrefix(name, testPrefix) })
+	c := checking{v, compiler}
+	rules := c.reachable(func(name string) bool { return !strings.HasPrefix(name, testPrefix) })
 	v.readInput(rules)
-	return joined(slices.Concat(v.checkRules(compiler), v.checkAnswer(compiler), v.checkAudit(rules)))
+	return joined(slices.Concat(c.checkRules(), c.checkAnswer(), v.checkAudit(rules)))
 }
 
 // Parse reads one Rego file as the engine does, be it a policy or its tests. The

@@ -46,16 +46,22 @@ func (v *version) readSets() error {
 	return nil
 }
 
+// checking is the check of a version whose module was compiled.
+type checking struct {
+	*version
+	*ast.Compiler
+}
+
 // checkRules checks the compiled module, in which every reference is absolute:
 //
 //	a rule that neither deny nor warn uses     is usually misspelled
 //	a reference to another policy's data       would make policies fail together
 //	a parameter that is not set                would make its rule undefined
 //	sprintf without one value for each verb    would show that in its message
-func (v *version) checkRules(compiler *ast.Compiler) (errs []error) {
-	module := compiler.Modules[v.file()]
+func (c checking) checkRules() (errs []error) {
+	module := c.Modules[c.file()]
 	used := map[string]bool{} // the bodies of one rule count as one
-	for _, rule := range v.reachable(compiler, isUsed) {
+	for _, rule := range c.reachable(isUsed) {
 		used[rule.Ref().String()] = true
 	}
 	defaulted := map[string]bool{}
@@ -74,7 +80,7 @@ func (v *version) checkRules(compiler *ast.Compiler) (errs []error) {
 			if !ref.HasPrefix(ast.DefaultRootRef) {
 				return false
 			}
-			errs = append(errs, v.checkRef(compiler, ref, placeOf(ref, rule.Location), defaulted[name]))
+			errs = append(errs, c.checkRef(ref, placeOf(ref, rule.Location), defaulted[name]))
 			return false
 		})
 		ast.WalkExprs(rule, func(expr *ast.Expr) bool {
@@ -92,13 +98,13 @@ func isUsed(name string) bool {
 
 // reachable are the rules of the compiled module that have such names, in order, and those that they
 // use, also of the library.
-func (v *version) reachable(compiler *ast.Compiler, named func(string) bool) (rules []*ast.Rule) {
-	graph := ast.NewGraphTraversal(compiler.Graph)
+func (c checking) reachable(named func(string) bool) (rules []*ast.Rule) {
+	graph := ast.NewGraphTraversal(c.Graph)
 	add := func(node util.T) bool {
 		rules = append(rules, node.(*ast.Rule))
 		return false
 	}
-	for _, rule := range compiler.Modules[v.file()].Rules {
+	for _, rule := range c.Modules[c.file()].Rules {
 		if named(rule.Head.Ref()[0].Value.String()) {
 			util.DFS(graph, add, rule)
 		}
@@ -108,14 +114,14 @@ func (v *version) reachable(compiler *ast.Compiler, named func(string) bool) (ru
 
 // checkRef checks a reference into data. What the library does not have at this stage would be
 // undefined, which counts as no objection.
-func (v *version) checkRef(compiler *ast.Compiler, ref ast.Ref, location *ast.Location, defaulted bool) error {
-	own, library := mustPath(paramsPath+"."+v.pkg), mustPath(libraryPath)
+func (c checking) checkRef(ref ast.Ref, location *ast.Location, defaulted bool) error {
+	own, library := mustPath(paramsPath+"."+c.pkg), mustPath(libraryPath)
 	switch {
-	case ref.HasPrefix(v.module.Package.Path), ref.Equal(library):
+	case ref.HasPrefix(c.module.Package.Path), ref.Equal(library):
 		return nil
 	case ref.HasPrefix(library):
-		if _, named := ref[len(library)].Value.(ast.String); named && len(compiler.GetRulesWithPrefix(ref[:len(library)+1])) == 0 {
-			return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, v.Stage)
+		if _, named := ref[len(library)].Value.(ast.String); named && len(c.GetRulesWithPrefix(ref[:len(library)+1])) == 0 {
+			return fmt.Errorf("%s: %s is not in the library of policies with stage %s", place(location), ref, c.Stage)
 		}
 		return nil
 	case !ref.HasPrefix(own):
@@ -124,7 +130,7 @@ func (v *version) checkRef(compiler *ast.Compiler, ref ast.Ref, location *ast.Lo
 	case defaulted:
 		return nil
 	}
-	var value any = v.params
+	var value any = c.params
 	for _, term := range ref[len(own):] {
 		key, ok := term.Value.(ast.String)
 		if !ok {

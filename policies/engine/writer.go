@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/lru"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -108,7 +109,7 @@ func (s *Subject) with(texts [parts][]byte, errs []error) (*Subject, error) {
 // backup.
 type objectKey struct {
 	object  reflect.Type
-	kind    metav1.TypeMeta // not in the content
+	kind    schema.GroupVersionKind // not in the content
 	content [sha256.Size]byte
 }
 
@@ -134,10 +135,7 @@ func keptObject[T any, P encodable[T]](w Writer, object P) ([]byte, error) {
 	if err != nil || len(content) > maxObject {
 		return json.Marshal(object)
 	}
-	key := objectKey{object: reflect.TypeFor[T](), content: sha256.Sum256(content)}
-	if kind, ok := object.GetObjectKind().(*metav1.TypeMeta); ok {
-		key.kind = *kind
-	}
+	key := objectKey{reflect.TypeFor[T](), object.GetObjectKind().GroupVersionKind(), sha256.Sum256(content)}
 	return kept(w.kept, key, func() ([]byte, error) { return json.Marshal(object) })
 }
 

@@ -81,7 +81,7 @@ func Name(host string, port int) string {
 // Replicas states what this replica enforces, and reads what the others do. Add it to
 // the manager. State and Read are for one goroutine.
 type Replicas struct {
-	options Options
+	Options
 	digests string // as the Lease has them
 	renewed time.Time
 }
@@ -89,7 +89,7 @@ type Replicas struct {
 // New returns Replicas that state nothing.
 func New(o Options) *Replicas {
 	o.Clock = cmp.Or[clock.PassiveClock](o.Clock, clock.RealClock{})
-	return &Replicas{options: o}
+	return &Replicas{Options: o}
 }
 
 // State states what this replica enforces: the digests of policies by name. It writes that
@@ -99,7 +99,7 @@ func (r *Replicas) State(ctx context.Context, policies map[string]string) (again
 	for name, digest := range policies {
 		all.Insert(short(name, digest))
 	}
-	digests, now := strings.Join(sets.List(all), ","), r.options.Clock.Now()
+	digests, now := strings.Join(sets.List(all), ","), r.Clock.Now()
 	if left := renewInterval - now.Sub(r.renewed); r.digests == digests && left > 0 && left <= renewInterval {
 		return left, nil
 	}
@@ -126,19 +126,19 @@ func (r *Replicas) Start(ctx context.Context) error {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	_ = r.patch(ctx, map[string]*string{r.options.Name: nil})
+	_ = r.patch(ctx, map[string]*string{r.Name: nil})
 	return nil
 }
 
 // write writes the statement of this replica.
 func (r *Replicas) write(ctx context.Context, statement string) error {
-	err := r.patch(ctx, map[string]*string{r.options.Name: &statement})
+	err := r.patch(ctx, map[string]*string{r.Name: &statement})
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	lease := r.lease()
-	lease.Annotations = map[string]string{annotationPrefix + r.options.Name: statement}
-	if err := r.options.Writer.Create(ctx, lease); err != nil {
+	lease.Annotations = map[string]string{annotationPrefix + r.Name: statement}
+	if err := r.Writer.Create(ctx, lease); err != nil {
 		return fmt.Errorf("create Lease %s/%s: %w", lease.Namespace, lease.Name, err)
 	}
 	return nil
@@ -152,14 +152,14 @@ func (r *Replicas) patch(ctx context.Context, values map[string]*string) error {
 	}
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}}) // maps of strings
 	lease := r.lease()
-	if err := r.options.Writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
+	if err := r.Writer.Patch(ctx, lease, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return fmt.Errorf("patch Lease %s/%s: %w", lease.Namespace, lease.Name, err)
 	}
 	return nil
 }
 
 func (r *Replicas) lease() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: LeaseName}}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: LeaseName}}
 }
 
 // Statements are what replicas stated, by name; only those that count.
@@ -169,10 +169,10 @@ type Statements map[string]sets.Set[string]
 // gone. It is for the leader, after State: otherwise the count would be wrong.
 func (r *Replicas) Read(ctx context.Context) (Statements, error) {
 	lease := r.lease()
-	if err := r.options.Reader.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
-		return nil, fmt.Errorf("read Lease %s/%s: %w", r.options.Namespace, LeaseName, err)
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil {
+		return nil, fmt.Errorf("read Lease %s/%s: %w", r.Namespace, LeaseName, err)
 	}
-	now, statements, gone := r.options.Clock.Now(), Statements{}, map[string]*string{}
+	now, statements, gone := r.Clock.Now(), Statements{}, map[string]*string{}
 	for key, value := range lease.Annotations {
 		name, is := strings.CutPrefix(key, annotationPrefix)
 		if !is {
