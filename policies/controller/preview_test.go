@@ -34,11 +34,11 @@ func (e exports) Exports(context.Context) (out []mcsv1beta1.ServiceExport, err e
 	return out, nil
 }
 
-func (e exports) AuditInput(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+func (e exports) Input(ctx context.Context, audit decision.Input) (decision.Input, error) {
 	if e.reading != nil {
 		e.reading(ctx)
 	}
-	return decision.Input{Operation: decision.Audit, Object: export, Published: true}, nil
+	return decision.Input{Operation: decision.Audit, Object: audit.Object, Published: true}, nil
 }
 
 func (exports) Imports(context.Context) ([]decision.ImportInput, error) { return nil, nil }

@@ -26,8 +26,8 @@ import (
 type Source interface {
 	// Exports lists the ServiceExports of this cluster, in any order.
 	Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error)
-	// AuditInput is what an audit of one of them is evaluated with.
-	AuditInput(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error)
+	// Input is what an audit of one of them, the Object, is evaluated with.
+	Input(ctx context.Context, audit decision.Input) (decision.Input, error)
 	// Imports lists what this cluster imports, or may import, from each other cluster,
 	// in any order.
 	Imports(ctx context.Context) ([]decision.ImportInput, error)
@@ -88,7 +88,7 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 	writer := engine.NewWriter()
 	return Report{
 		Exports: run(ctx, change, v1alpha1.StageExport, len(exports), func(i int) (on *engine.Subject, to decision.Audience, _ error) {
-			in, err := source.AuditInput(ctx, &exports[i])
+			in, err := source.Input(ctx, decision.Input{Object: &exports[i]})
 			if err == nil {
 				on, err = writer.Export(in)
 			}

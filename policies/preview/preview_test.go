@@ -39,13 +39,13 @@ func (s shelf) Exports(context.Context) (out []mcsv1beta1.ServiceExport, err err
 	return out, nil
 }
 
-func (s shelf) AuditInput(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
+func (s shelf) Input(_ context.Context, audit decision.Input) (decision.Input, error) {
 	if s.before != nil {
-		if err := s.before(export.Name); err != nil {
+		if err := s.before(audit.Object.Name); err != nil {
 			return decision.Input{}, err
 		}
 	}
-	return decision.Input{Operation: decision.Audit, Object: export, Published: true}, nil
+	return decision.Input{Operation: decision.Audit, Object: audit.Object, Published: true}, nil
 }
 
 // denying is the change that adds policy p, which denies if the body holds.

@@ -75,8 +75,8 @@ func (w world) Exports(context.Context) (all []mcsv1beta1.ServiceExport, _ error
 	return all, nil
 }
 
-func (w world) AuditInput(_ context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
-	return w.inputs[export.UID], nil
+func (w world) Input(_ context.Context, audit decision.Input) (decision.Input, error) {
+	return w.inputs[audit.Object.UID], nil
 }
 
 // manyClusters are more than an export for all can be published to one by one.

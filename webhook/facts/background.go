@@ -54,7 +54,7 @@ func InBackground(ctx context.Context, evaluate func() decision.Verdict) decisio
 		}()
 	case <-time.After(backgroundWait):
 	case <-ctx.Done():
-		return decision.Verdict{Outcome: decision.NotEvaluated, Problem: fmt.Sprintf("other evaluations did not end in time: %v", ctx.Err())}
+		return decision.Verdict{Problem: fmt.Sprintf("other evaluations did not end in time: %v", ctx.Err())}
 	}
 	return evaluate()
 }

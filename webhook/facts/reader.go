@@ -157,11 +157,6 @@ func (r Reader) Exports(ctx context.Context) ([]mcsv1beta1.ServiceExport, error)
 	return list.Items, err
 }
 
-// AuditInput is what the policies would be given in an audit of a stored export now.
-func (r Reader) AuditInput(ctx context.Context, export *mcsv1beta1.ServiceExport) (decision.Input, error) {
-	return r.Input(ctx, decision.Input{Object: export})
-}
-
 // Imports lists all imports, one for each source cluster.
 func (r Reader) Imports(ctx context.Context) ([]decision.ImportInput, error) {
 	if r.ImportInputs == nil {
@@ -191,10 +186,7 @@ func (r Reviewer) Review(ctx context.Context, request decision.Input) decision.V
 	}
 	in, err := r.Reader.Input(ctx, request)
 	if err != nil {
-		return decision.Verdict{
-			Outcome: decision.NotEvaluated,
-			Problem: fmt.Sprintf("the facts about ServiceExport %s/%s could not be read: %v", request.Object.Namespace, request.Object.Name, err),
-		}
+		return decision.Verdict{Problem: fmt.Sprintf("the facts about ServiceExport %s/%s could not be read: %v", request.Object.Namespace, request.Object.Name, err)}
 	}
 	verdict := r.Evaluator.Evaluate(ctx, in)
 	verdict.Ratchet(in)

@@ -57,7 +57,7 @@ deny contains {"msg": "web stays here"} if {
 	}
 	outcome := func(ctx SpecContext, namespace, name string) decision.Outcome {
 		GinkgoHelper()
-		in, err := serving.AuditInput(ctx, storedExport(ctx, namespace, name))
+		in, err := serving.Input(ctx, decision.Input{Object: storedExport(ctx, namespace, name)})
 		Expect(err).NotTo(HaveOccurred())
 		return judges.engine.Evaluate(ctx, in).Outcome
 	}
