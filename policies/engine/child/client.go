@@ -185,9 +185,6 @@ func (c *Client) decideApart(ctx context.Context, now *loaded, on *engine.Subjec
 		if died == nil || died.of == "" || q.Failed[died.of] != "" || ctx.Err() != nil {
 			return answer, err
 		}
-		if q.Failed == nil {
-			q.Failed = map[string]string{}
-		}
 		q.Failed[died.of] = fmt.Sprintf("%s: %v", v1alpha1.ReasonResourceExhausted, died)
 		if c.offenders.blame(now.digests[died.of], on, q.Failed[died.of]) {
 			c.Notify()

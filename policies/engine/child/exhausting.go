@@ -6,7 +6,6 @@ package child
 import (
 	"crypto/sha256"
 	"fmt"
-	"sync"
 
 	"k8s.io/utils/lru"
 
@@ -60,9 +59,12 @@ func (o offenders) refused(digest string) string { return known(o.quarantined, d
 // suspicion is why a policy fails that is not evaluated apart.
 const suspicion = v1alpha1.ReasonResourceExhausted + ": it ended a process before, and there is no time to evaluate it apart"
 
-// suspects are the policies that ended a process for any input, by name.
+// suspects are the policies that ended a process for any input, by name; nil for none.
 func (o offenders) suspects(now *loaded) map[string]string {
-	return o.named(now, func(digest string) string {
+	if o.namespaces.Len()+o.quarantined.Len() == 0 {
+		return nil
+	}
+	return now.named(func(digest string) string {
 		if known(o.namespaces, digest) == "" && o.refused(digest) == "" {
 			return ""
 		}
@@ -72,17 +74,14 @@ func (o offenders) suspects(now *loaded) map[string]string {
 
 // fail are the policies that ended a process for this input, and why, by name.
 func (o offenders) fail(now *loaded, on *engine.Subject) map[string]string {
-	subject := sync.OnceValue(func() string { return digestOf(on) })
-	return o.named(now, func(digest string) string { return known(o.inputs, input{digest, subject()}) })
+	subject := digestOf(on)
+	return now.named(func(digest string) string { return known(o.inputs, input{digest, subject}) })
 }
 
-// named are the policies that have a reason, by name; nil if no policy ended a process.
-func (o offenders) named(now *loaded, why func(digest string) string) map[string]string {
-	if o.namespaces.Len()+o.quarantined.Len() == 0 {
-		return nil
-	}
+// named are the policies that have a reason, by name.
+func (l *loaded) named(why func(digest string) string) map[string]string {
 	all := map[string]string{}
-	for name, digest := range now.digests {
+	for name, digest := range l.digests {
 		if text := why(digest); text != "" {
 			all[name] = text
 		}
