@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -458,7 +459,15 @@ func TestDrains(t *testing.T) {
 	itself.Annotations = map[string]string{model.AnnotationDrained: `{"since":"2027-01-15T08:00:00Z","over":"5m0s"}`}
 	w.server.put("memberrecords", itself)
 	w.await("it is read", func() bool { return len(w.member().Drains) == 1 })
-	is("by itself", "True Drained", model.Drain{Drained: model.Drained{Since: metav1.NewTime(since.UTC()), Over: metav1.Duration{Duration: 5 * time.Minute}}, Self: true})
+	self := model.Drain{Drained: model.Drained{Since: metav1.NewTime(since.UTC()), Over: metav1.Duration{Duration: 5 * time.Minute}}, Self: true}
+	is("by itself", "True Drained", self)
+	w.use(peer(drained))
+	is("by both", "True Drained", model.Drain{Drained: model.Drained{Since: since, Force: true}}, self)
+	if message := meta.FindStatusCondition(w.status("b").Conditions, v1alpha1.PeerDrained).Message; message != "an administrator of this cluster drained it by force, so that its endpoints are not ready; to end that: kubectl comity resume b; and "+
+		"cluster b itself drained it, so that its endpoints are used only where no other cluster has a ready one; one import after the other from 2027-01-15T08:00:00Z to 2027-01-15T08:05:00Z; "+
+		"to end that: kubectl comity resume b --self there, or spec.ignoreDrain of its Peer here" {
+		t.Errorf("by both: %s", message)
+	}
 	w.use(peer(func(p *v1alpha1.Peer) { p.Spec.IgnoreDrain = true }))
 	is("by itself, which its Peer refuses", "")
 	w.use(peer())

@@ -156,6 +156,7 @@ func (o observed) setConnected(b builder) {
 
 // setDrained sets condition Drained of a peer that is.
 func (o observed) setDrained(b builder) {
+	var texts []string
 	for _, d := range o.drains {
 		by, end := "an administrator of this cluster", "kubectl comity resume "+b.peer.Name
 		if d.Self {
@@ -168,7 +169,10 @@ func (o observed) setDrained(b builder) {
 		if d.Over.Duration > 0 {
 			text += fmt.Sprintf("; one import after the other from %s to %s", d.Since.UTC().Format(time.RFC3339), d.Since.Add(d.Over.Duration).UTC().Format(time.RFC3339))
 		}
-		b.set(exchangev1alpha1.PeerDrained, remote.Failure{}, text+"; to end that: "+end)
+		texts = append(texts, text+"; to end that: "+end)
+	}
+	if len(texts) > 0 {
+		b.set(exchangev1alpha1.PeerDrained, remote.Failure{}, strings.Join(texts, "; and "))
 	}
 }
 

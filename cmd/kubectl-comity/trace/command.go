@@ -130,7 +130,9 @@ func (s clusters) named(name string, all []model.ClusterID) []model.ClusterID {
 func (s clusters) exporters() []model.ClusterID {
 	var exporting, having, read []model.ClusterID
 	for _, c := range s {
-		read = append(read, c.ID())
+		if !s.isHub(c) {
+			read = append(read, c.ID())
+		}
 		if c.service != nil {
 			having = append(having, c.ID())
 		}

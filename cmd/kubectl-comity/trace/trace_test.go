@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -311,6 +312,14 @@ func TestWithOneClusterOthersAreNotRead(t *testing.T) {
 	a.unread["ServiceExport"], a.export = fmt.Errorf("forbidden"), nil
 	if r := traced("a", "b", a, b); r.Broken || r.Exports[0].Steps[3].Severity != finding.NotRead || r.Exports[0].Steps[3].Message != "forbidden" {
 		t.Errorf("what may not be read: %+v", r.Exports[0].Steps)
+	}
+}
+
+func TestAHubExportsNothing(t *testing.T) {
+	a, hub := newCluster("a"), newCluster("hub")
+	a.Agent.Mode, hub.Err = model.ExchangeHub, agent.ErrNotInstalled
+	if exporters := (clusters{a, hub}).exporters(); !slices.Equal(exporters, []model.ClusterID{"a"}) {
+		t.Errorf("where nobody exports the Service, got %v", exporters)
 	}
 }
 
