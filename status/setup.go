@@ -126,7 +126,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 func (r reconciler) controller(mgr ctrl.Manager, name string, changed *notify.Source) *builder.Builder {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce).Open}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: changed.Queue.Open}).
 		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(changed)
 }
@@ -136,18 +136,19 @@ const sliceIndex = "comity.dev/status-import"
 
 func (r *exportReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) error {
 	changed := &notify.Source{
+		Queue:     notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce),
 		Required:  []<-chan struct{}{observed},
 		Subscribe: []notify.Subscribe{r.Observations.Changed().Subscribe, r.Observations.DestinationsChanged().Subscribe, r.PoliciesChanged.Subscribe},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
 	}
 	return r.controller(mgr, "status-serviceexport", changed).
-		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Own, Keys: notify.Itself}, builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&mcsv1beta1.ServiceExport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
-		Watches(&corev1.Service{}, notify.Handler{From: notify.Own, Keys: ofUser}).
-		Watches(&corev1.Namespace{}, notify.Handler{From: notify.Own, Keys: func(ctx context.Context, namespace client.Object) []types.NamespacedName {
+		Watches(&mcsv1beta1.ServiceExport{}, changed.ByUsers(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
+		Watches(&mcsv1beta1.ServiceExport{}, changed.ByComity(notify.Itself)).
+		Watches(&corev1.Service{}, changed.ByUsers(ofUser)).
+		Watches(&corev1.Namespace{}, changed.ByUsers(func(ctx context.Context, namespace client.Object) []types.NamespacedName {
 			keys, _ := r.exports(ctx, namespace.GetName()) // the cache fails only before it has synced, and then everything is new
 			return keys
-		}}, builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		}), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Complete(r)
 }
 
@@ -167,15 +168,16 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) err
 		return err
 	}
 	changed := &notify.Source{
+		Queue:     notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce),
 		Required:  []<-chan struct{}{observed},
 		Subscribe: []notify.Subscribe{r.Observations.Changed().Subscribe},
 		List: func(ctx context.Context) ([]types.NamespacedName, error) {
 			return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceImportList{}, notify.Itself)
 		},
 	}
-	byLabel := notify.Handler{From: notify.Derived, Keys: importOf}
+	byLabel := changed.ByComity(importOf)
 	return r.controller(mgr, "status-serviceimport", changed).
-		Watches(&mcsv1beta1.ServiceImport{}, notify.Handler{From: notify.Derived, Keys: notify.Itself}).
+		Watches(&mcsv1beta1.ServiceImport{}, changed.ByComity(notify.Itself)).
 		Watches(&corev1.Service{}, byLabel).
 		// Only whether there are slices and endpoints matters, not which.
 		Watches(&discoveryv1.EndpointSlice{}, byLabel, builder.WithPredicates(predicate.Funcs{

@@ -72,7 +72,8 @@ func TestAContestedObjectIsLeftAloneAndNamed(t *testing.T) {
 	if diff := cmp.Diff([]model.Problem{{Reason: "Contested", Message: "Service shop/derived-1 is repeatedly changed by field manager \"argocd\", so Comity corrects it less often; let only Comity write to it"}}, contested); diff != "" || again <= 0 {
 		t.Fatalf("again in %v, contested (-want +got):\n%s", again, diff)
 	}
-	desired.Labels = map[string]string{"new": "label"}
+	anew := derivedService(metav1.ObjectMeta{Name: "derived-1", Labels: map[string]string{"new": "label"}})
+	actions[0].Object = anew
 	if len(l.allowed(web, actions)) != 2 {
 		t.Error("what is wanted anew has to wait")
 	}

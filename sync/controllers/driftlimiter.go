@@ -5,13 +5,12 @@ package controllers
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
@@ -52,9 +51,9 @@ type driftObject struct{ kind, name string }
 
 // drift is what is remembered of one object that was applied.
 type drift struct {
-	digest      string // of what was applied last; empty until it is applied again
-	replaced    string // the resourceVersion of the object that this replaced
-	corrections int    // see driftLimit
+	desired     plan.Object // what was applied last; nil until it is applied again
+	replaced    string      // the resourceVersion of the object that this replaced
+	corrections int         // see driftLimit
 	delay       time.Duration
 	last        time.Time
 	by          string // the field manager that changed the object last
@@ -77,13 +76,12 @@ func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action
 	return model.Without(actions, func(a plan.Action) bool { return a.Verb != plan.Delete && l.wait(owner, a.Object) > 0 })
 }
 
-// wait is how long the correction of an object has to wait. Most imports have no such
-// object, and then no digest is computed.
+// wait is how long the correction of an object has to wait.
 func (l *driftLimiter) wait(owner types.NamespacedName, desired plan.Object) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d := l.of(owner)[objectOf(desired)]
-	if d == nil || d.delay == 0 || d.digest != digest(desired) {
+	if d == nil || d.delay == 0 || !equality.Semantic.DeepEqual(d.desired, desired) {
 		return 0
 	}
 	return max(0, d.last.Add(d.delay).Sub(l.clock.Now()))
@@ -109,9 +107,8 @@ func (l *driftLimiter) applied(in *plan.ImportInput, actions []plan.Action, appl
 
 // note remembers that desired was applied to an object of which version existed
 // (empty if it was created), changed last by a field manager. The same version
-// twice is a cache that lags behind, not a change. No digest is computed of what is
-// applied for the first time: most objects are created once, and nobody changes them. It
-// needs mu.
+// twice is a cache that lags behind, not a change. What is applied for the first time is
+// not kept: most objects are created once, and nobody changes them. It needs mu.
 func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, version, by string) {
 	now, object, objects := l.clock.Now(), objectOf(desired), l.of(owner)
 	if objects == nil {
@@ -123,9 +120,8 @@ func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, ver
 		objects[object] = &drift{replaced: version, last: now}
 		return
 	}
-	digest := digest(desired)
-	if d.digest != "" && d.digest != digest {
-		objects[object] = &drift{digest: digest, replaced: version, last: now}
+	if d.desired != nil && !equality.Semantic.DeepEqual(d.desired, desired) {
+		objects[object] = &drift{desired: desired, replaced: version, last: now}
 		return
 	}
 	if version != "" && version == d.replaced {
@@ -135,7 +131,7 @@ func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, ver
 	if d.delay > 0 || d.corrections > driftLimit {
 		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
 	}
-	d.digest, d.replaced, d.last, d.by = digest, version, now, by
+	d.desired, d.replaced, d.last, d.by = desired, version, now, by
 }
 
 // contested are problems with the objects of an import whose correction is delayed, sorted,
@@ -172,16 +168,6 @@ func (d *drift) expired(now time.Time) bool { return !now.Before(d.expires()) }
 
 func objectOf(o plan.Object) driftObject {
 	return driftObject{kind: o.GetObjectKind().GroupVersionKind().Kind, name: o.GetName()}
-}
-
-// digest changes with anything that is desired of an object.
-func digest(o plan.Object) string {
-	content, err := json.Marshal(o)
-	if err != nil {
-		return "" // apply reports what is wrong with it
-	}
-	sum := sha256.Sum256(content)
-	return string(sum[:8])
 }
 
 // lastChange is the resourceVersion of an object as it was planned for, and the

@@ -95,45 +95,36 @@ func (b *base) member() types.NamespacedName {
 // the same field manager, so nothing else shows whose it is: the first to create the
 // Lease keeps the place. In its own API server nobody else can write there, and a
 // restored cluster may have another UID than its records.
-func (b *base) duplicate(ctx context.Context) (string, error) {
-	if !b.hub && b.Peers.OwnIDClaim() == "" {
-		return "", nil
+func (b *base) duplicate(ctx context.Context) string {
+	switch {
+	case b.hub:
+		return cmp.Or(b.duplicateRecord(ctx), b.placeProblem())
+	case b.Peers.OwnIDClaim() == "":
+		return ""
 	}
-	problem, err := b.duplicateRecord(ctx)
-	if b.hub {
-		problem = cmp.Or(problem, b.placeProblem())
-	}
-	return problem, err
+	return b.duplicateRecord(ctx)
 }
 
 // duplicateRecord says that another cluster wrote the MemberRecord of this
-// cluster's id into the hub, or that nobody did and the id is another cluster's; "" if
-// neither is so.
-func (b *base) duplicateRecord(ctx context.Context) (string, error) {
+// cluster's id into the hub, or that nobody did and the id is another cluster's, or why that
+// is not known; "" if none of that is so.
+func (b *base) duplicateRecord(ctx context.Context) string {
 	record, err := get[exchangev1alpha1.MemberRecord](ctx, b.Exchange.Client, b.member())
 	switch {
 	case err != nil:
-		return "", err
+		return err.Error()
 	case record == nil:
-		return b.foreignID(), nil
+		return b.foreignID()
 	case !b.hub, record.Spec.ClusterUID == "", record.Spec.ClusterUID == b.ClusterUID:
-		return "", nil
+		return ""
 	}
-	return b.placeTaken("MemberRecord", record.Spec.ClusterUID), nil
+	return b.placeTaken("MemberRecord", record.Spec.ClusterUID)
 }
 
 // problem says why this cluster cannot publish in one of its exchange namespaces
 // now, another cluster with its id included; "" if it can.
 func (b *base) problem(ctx context.Context, namespace string) string {
-	return cmp.Or(b.Exchange.Problem(ctx, namespace), textOf(b.duplicate(ctx)))
-}
-
-// textOf is a problem, or why it is not known.
-func textOf(problem string, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return problem
+	return cmp.Or(b.Exchange.Problem(ctx, namespace), b.duplicate(ctx))
 }
 
 // isIDDoubtful reports whether this cluster may have been started with the id of
@@ -146,7 +137,7 @@ func (b *base) isIDDoubtful(ctx context.Context) bool {
 	case b.hub: // whose cache may never be filled, for which no import waits
 		return b.placeProblem() != ""
 	}
-	return textOf(b.duplicate(ctx)) != ""
+	return b.duplicate(ctx) != ""
 }
 
 // foreignID says that this cluster was started with the id of another one, which a Peer

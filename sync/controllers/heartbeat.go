@@ -90,7 +90,7 @@ var errDuplicate = errors.New("another cluster has the same id")
 func (h *heartbeat) beat(ctx context.Context) bool {
 	problem := h.Exchange.Problem(ctx, h.member().Namespace)
 	if h.hub && problem == "" { // that nobody else holds the place is what the Lease itself shows
-		problem = textOf(h.duplicateRecord(ctx))
+		problem = h.duplicateRecord(ctx)
 	}
 	if problem != "" {
 		h.lease = nil

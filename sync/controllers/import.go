@@ -48,6 +48,7 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.Retry),
 		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
+		Queue:     b.importQueue,
 		Required:  []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded, b.LocalClusterKnown},
 		First:     b.membersRead,
 		List:      i.everything,
@@ -57,10 +58,10 @@ func setupImport(mgr ctrl.Manager, b *base) error {
 		keys, _ := i.keysIn(ctx, o.GetName())
 		return keys
 	}
-	return b.exportsController(mgr, "import", all, b.importQueue, ofNamespace).
-		Watches(&mcsv1beta1.ServiceImport{}, derived(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&corev1.Service{}, derived(b.importedObject)).
-		Watches(&discoveryv1.EndpointSlice{}, derived(b.importedObject)).
+	return b.exportsController(mgr, "import", all, ofNamespace).
+		Watches(&mcsv1beta1.ServiceImport{}, all.ByComity(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
+		Watches(&corev1.Service{}, all.ByComity(b.importedObject)).
+		Watches(&discoveryv1.EndpointSlice{}, all.ByComity(b.importedObject)).
 		Complete(i)
 }
 

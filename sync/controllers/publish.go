@@ -34,6 +34,7 @@ type publishController struct{ *base }
 func setupPublish(mgr ctrl.Manager, b *base) error {
 	p := &publishController{b}
 	all := &notify.Source{
+		Queue:    b.publishQueue,
 		Required: []<-chan struct{}{b.Peers.Listed(), b.PoliciesLoaded},
 		First:    b.membersRead,
 		List:     p.seed,
@@ -45,9 +46,9 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		keys, _ := p.exports(ctx, p.concerned(o)) // a cache: it does not fail
 		return keys
 	}
-	return b.exportsController(mgr, "publish", all, b.publishQueue, ofNamespace).
-		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, derived(copiedSlice), notify.NotInitial)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, derived(keysOf), notify.NotInitial)).
+	return b.exportsController(mgr, "publish", all, ofNamespace).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, all.ByComity(copiedSlice), notify.NotInitial)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, all.ByComity(keysOf), notify.NotInitial)).
 		Complete(p)
 }
 
@@ -124,13 +125,9 @@ func (p *publishController) view(ctx context.Context, key types.NamespacedName) 
 	for _, namespace := range decide.ExchangeNamespaces(v) {
 		v.Unavailable[namespace] = p.Exchange.Problem(ctx, namespace)
 	}
-	if v.Copies, err = p.copies(ctx, v); err != nil {
-		return v, err
-	}
-	if v.Duplicate, err = p.duplicate(ctx); err != nil {
-		return v, err
-	}
-	return v, nil
+	v.Copies, err = p.copies(ctx, v)
+	v.Duplicate = p.duplicate(ctx)
+	return v, err
 }
 
 // records are what the exchange holds of an export. They are found by name, because a

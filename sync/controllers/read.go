@@ -22,7 +22,6 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -88,15 +87,6 @@ func (b *base) concerned(namespace client.Object) string {
 // peerKeysIn are what the other members export from a namespace, or from all if that is empty.
 func (b *base) peerKeysIn(namespace string) []types.NamespacedName {
 	return model.Without(b.Peers.Keys(), func(key types.NamespacedName) bool { return namespace != "" && key.Namespace != namespace })
-}
-
-// mapped is a handler of objects that users change, derived one of those that Comity writes.
-func mapped(keys notify.Keys) handler.EventHandler {
-	return notify.Handler{Keys: keys, From: notify.Own}
-}
-
-func derived(keys notify.Keys) handler.EventHandler {
-	return notify.Handler{Keys: keys, From: notify.Derived}
 }
 
 // keyIf is the one key, or none.

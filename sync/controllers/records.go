@@ -35,28 +35,27 @@ type memberRecordController struct {
 func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 	m := &memberRecordController{base: b}
 	only := []types.NamespacedName{b.member()}
-	toOnly := mapped(func(context.Context, client.Object) []types.NamespacedName { return only })
+	toOnly := func(context.Context, client.Object) []types.NamespacedName { return only }
 	isShared := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == only[0].Namespace })
-	recreated := mapped(func(context.Context, client.Object) []types.NamespacedName {
+	recreated := func(context.Context, client.Object) []types.NamespacedName {
 		b.restartPass() // the exchange namespace may be another one, which is empty
 		return nil
-	})
+	}
 	changed := &notify.Source{
-		List: func(context.Context) ([]types.NamespacedName, error) { return only, nil },
+		Queue: notify.NewQueue(b.Workers),
+		List:  func(context.Context) ([]types.NamespacedName, error) { return only, nil },
 		// A member may be other in that a Peer has this cluster's id.
 		Subscribe: []notify.Subscribe{b.passComplete.Subscribe, b.passChanged.Subscribe, b.LocalClusterChanged.Subscribe, b.onMembers(model.MemberOther)},
 	}
-	return b.controller(mgr, "member-record", changed, notify.NewQueue(b.Workers)).
-		Watches(&corev1.Namespace{}, recreated, builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, toOnly)).
+	return b.controller(mgr, "member-record", changed).
+		Watches(&corev1.Namespace{}, changed.ByUsers(recreated), builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, changed.ByUsers(toOnly))).
 		Complete(m)
 }
 
 // Reconcile brings the MemberRecord up to date once the first pass is complete.
 func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := m.reportDuplicate(ctx); err != nil {
-		return reconcile.Result{}, err
-	}
+	m.reportDuplicate(ctx)
 	if !m.pass.IsComplete() || m.problem(ctx, req.Namespace) != "" {
 		return reconcile.Result{}, nil
 	}
@@ -75,23 +74,21 @@ const reasonDuplicate = "DuplicateClusterID"
 
 // reportDuplicate reports once that another cluster has this one's id, and
 // publishes everything again when that is over.
-func (m *memberRecordController) reportDuplicate(ctx context.Context) error {
-	problem, err := m.duplicate(ctx)
-	if err != nil || problem == m.reported || m.heldBy() == "" && problem == m.placeProblem() {
-		return err
+func (m *memberRecordController) reportDuplicate(ctx context.Context) {
+	problem := m.duplicate(ctx)
+	if problem == m.reported || m.heldBy() == "" && problem == m.placeProblem() {
+		return
 	}
 	m.reported = problem
 	if problem == "" {
 		ctrl.LoggerFrom(ctx).Info("no other cluster has this cluster's id any more, publishing again")
 		m.restartPass()
-		return nil
+		return
 	}
 	ctrl.LoggerFrom(ctx).Error(errors.New(problem), "nothing is published", "reason", reasonDuplicate)
-	own, err := getNamespace(ctx, m.client, m.Namespace)
-	if err == nil && own != nil {
+	if own, err := getNamespace(ctx, m.client, m.Namespace); err == nil && own != nil { // a cache: it does not fail
 		m.recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
 	}
-	return err
 }
 
 // namespaceRecordController publishes which user namespaces exist here, of those that
@@ -103,10 +100,10 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 	byName := func(_ context.Context, o client.Object) []types.NamespacedName {
 		return []types.NamespacedName{{Name: o.GetName()}}
 	}
-	all := &notify.Source{Subscribe: []notify.Subscribe{b.passChanged.Subscribe}, List: n.seed}
-	return b.controller(mgr, "namespace-records", all, notify.NewQueue(b.Workers)).
-		Watches(&corev1.Namespace{}, mapped(byName)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, derived(byName))).
+	all := &notify.Source{Queue: notify.NewQueue(b.Workers), Subscribe: []notify.Subscribe{b.passChanged.Subscribe}, List: n.seed}
+	return b.controller(mgr, "namespace-records", all).
+		Watches(&corev1.Namespace{}, all.ByUsers(byName)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.NamespaceRecord{}, all.ByComity(byName))).
 		Complete(n)
 }
 
@@ -150,6 +147,7 @@ type importRecordController struct {
 func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	r := &importRecordController{b, rate.NewLimiter(rate.Limit(b.Workers), b.Workers)}
 	all := &notify.Source{
+		Queue:    b.reportQueue,
 		Required: []<-chan struct{}{b.Peers.Listed()},
 		First:    b.membersRead,
 		List:     r.everything,
@@ -159,9 +157,9 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 		},
 	}
 	ofNamespace := func(_ context.Context, o client.Object) []types.NamespacedName { return r.peerKeysIn(r.concerned(o)) }
-	return b.controller(mgr, "import-records", all, b.reportQueue).
-		Watches(&corev1.Namespace{}, mapped(ofNamespace), builder.WithPredicates(notify.NotInitial)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, derived(keysOf), notify.NotInitial)).
+	return b.controller(mgr, "import-records", all).
+		Watches(&corev1.Namespace{}, all.ByUsers(ofNamespace), builder.WithPredicates(notify.NotInitial)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, all.ByComity(keysOf), notify.NotInitial)).
 		Complete(r)
 }
 

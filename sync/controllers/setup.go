@@ -305,20 +305,20 @@ func (b *base) passed(completed bool) {
 var newBackOff = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request]
 
 // controller begins to build a controller.
-func (b *base) controller(mgr ctrl.Manager, name string, all *notify.Source, queue *notify.Queue) *builder.Builder {
+func (b *base) controller(mgr ctrl.Manager, name string, all *notify.Source) *builder.Builder {
 	return ctrl.NewControllerManagedBy(mgr).Named(name).WatchesRawSource(all).WithOptions(controller.Options{
-		MaxConcurrentReconciles: b.Workers, CacheSyncTimeout: neverTimeout, NewQueue: queue.Open, RateLimiter: newBackOff(firstRetry, lastRetry),
+		MaxConcurrentReconciles: b.Workers, CacheSyncTimeout: neverTimeout, NewQueue: all.Queue.Open, RateLimiter: newBackOff(firstRetry, lastRetry),
 	})
 }
 
 // exportsController begins to build a controller of what is exported, which watches everything of
 // a local export. ofNamespace are the keys that a change of a Namespace concerns.
-func (b *base) exportsController(mgr ctrl.Manager, name string, all *notify.Source, queue *notify.Queue, ofNamespace notify.Keys) *builder.Builder {
-	return b.controller(mgr, name, all, queue).
-		Watches(&mcsv1beta1.ServiceExport{}, mapped(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
-		Watches(&corev1.Service{}, mapped(b.exported)).
-		Watches(&discoveryv1.EndpointSlice{}, mapped(b.exported)).
-		Watches(&corev1.Namespace{}, mapped(ofNamespace)).
+func (b *base) exportsController(mgr ctrl.Manager, name string, all *notify.Source, ofNamespace notify.Keys) *builder.Builder {
+	return b.controller(mgr, name, all).
+		Watches(&mcsv1beta1.ServiceExport{}, all.ByUsers(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
+		Watches(&corev1.Service{}, all.ByUsers(b.exported)).
+		Watches(&discoveryv1.EndpointSlice{}, all.ByUsers(b.exported)).
+		Watches(&corev1.Namespace{}, all.ByUsers(ofNamespace)).
 		WithEventFilter(notify.NotInitial)
 }
 

@@ -102,10 +102,12 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 	return keys, err
 }
 
-// Source is a source of a controller that has a Queue. It enqueues the keys that List
+// Source is a source of the controller that has Queue. It enqueues the keys that List
 // returns, at start and after each Change of every key, and the key of each other Change. Keys that
 // were listed come last: however many there are, a change of one does not wait for them.
 type Source struct {
+	// Queue is the one of which Open is the controller's Options.NewQueue. It is required.
+	Queue *Queue
 	// List returns every key that the controller has to reconcile, also more than once. Its
 	// error is logged, and the keys wait for the next time.
 	List func(context.Context) ([]types.NamespacedName, error)
@@ -146,18 +148,14 @@ func Await[T any](ctx context.Context, c <-chan T) bool {
 }
 
 // Start does not block.
-func (s *Source) Start(ctx context.Context, queue requests) error {
-	fair, is := queue.(*Queue)
-	if !is {
-		return fmt.Errorf("the queue of the controller is a %T; set controller.Options.NewQueue to the Open of a notify.Queue", queue)
-	}
+func (s *Source) Start(ctx context.Context, _ requests) error {
 	list := NewWake()
 	changed := func(c Change) {
 		if c.Key == (types.NamespacedName{}) {
 			list.Up()
 			return
 		}
-		fair.Changed(c.From, reconcile.Request{NamespacedName: c.Key})
+		s.Queue.Changed(c.From, reconcile.Request{NamespacedName: c.Key})
 	}
 	for _, subscribe := range s.Subscribe {
 		context.AfterFunc(ctx, subscribe(changed))
@@ -183,51 +181,46 @@ func (s *Source) Start(ctx context.Context, queue requests) error {
 				ctrl.LoggerFrom(ctx).Error(err, "list the keys to reconcile")
 			}
 			for key := range sets.New(keys...) { // once each: a worker may be done with the first already
-				fair.AddFrom(Listed, reconcile.Request{NamespacedName: key})
+				s.Queue.AddFrom(Listed, reconcile.Request{NamespacedName: key})
 			}
 			if first {
-				fair.order.firstListed()
+				s.Queue.order.firstListed()
 			}
 		}
 	}()
 	return nil
 }
 
-// requests is what a controller gives its handlers and sources: a Queue.
+// requests is what a controller gives its handlers and sources: its queue, in a wrapper.
 type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Handler is a handler of a controller that has a Queue. It adds the keys that an object
-// concerns, as listed if the object existed at the start.
-type Handler struct {
-	Keys Keys
-	// From is who changes such objects: Own, or Derived if that is mostly Comity.
-	From Origin
-}
+// ByUsers is a handler of objects that users of this cluster change. It enqueues the keys that
+// an object concerns, as Listed if the object existed at the start.
+func (s *Source) ByUsers(keys Keys) handler.EventHandler { return s.handler(Own, keys) }
 
-var _ handler.EventHandler = Handler{}
+// ByComity is ByUsers for objects that mostly Comity changes.
+func (s *Source) ByComity(keys Keys) handler.EventHandler { return s.handler(Derived, keys) }
 
-// Create implements handler.EventHandler.
-func (h Handler) Create(ctx context.Context, e event.CreateEvent, queue requests) {
-	if e.IsInInitialList {
-		h.From = Listed
+func (s *Source) handler(from Origin, keys Keys) handler.EventHandler {
+	add := func(ctx context.Context, from Origin, object client.Object) {
+		for _, key := range keys(ctx, object) {
+			s.Queue.AddFrom(from, reconcile.Request{NamespacedName: key})
+		}
 	}
-	h.add(ctx, queue, e.Object)
-}
-
-// Update implements handler.EventHandler.
-func (h Handler) Update(ctx context.Context, e event.UpdateEvent, queue requests) {
-	h.add(ctx, queue, e.ObjectOld)
-	h.add(ctx, queue, e.ObjectNew)
-}
-
-// Delete implements handler.EventHandler.
-func (h Handler) Delete(ctx context.Context, e event.DeleteEvent, queue requests) {
-	h.add(ctx, queue, e.Object)
-}
-
-// Generic implements handler.EventHandler.
-func (h Handler) Generic(ctx context.Context, e event.GenericEvent, queue requests) {
-	h.add(ctx, queue, e.Object)
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requests) {
+			if e.IsInInitialList {
+				add(ctx, Listed, e.Object)
+			} else {
+				add(ctx, from, e.Object)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ requests) {
+			add(ctx, from, e.ObjectOld)
+			add(ctx, from, e.ObjectNew)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { add(ctx, from, e.Object) },
+	}
 }
 
 // Itself is the key of an object, and Keys.
@@ -241,12 +234,6 @@ var WithoutStatus = predicate.Or(predicate.GenerationChangedPredicate{}, predica
 // NotInitial leaves out what exists at the start, for controllers with a Source that lists it:
 // each key is reconciled once then, after whatever changes meanwhile.
 var NotInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
-
-func (h Handler) add(ctx context.Context, queue requests, object client.Object) {
-	for _, key := range h.Keys(ctx, object) {
-		queue.(*Queue).AddFrom(h.From, reconcile.Request{NamespacedName: key})
-	}
-}
 
 // Wake wakes one goroutine that reads everything again, so that one wake-up is kept at most.
 type Wake chan struct{}

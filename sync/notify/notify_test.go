@@ -52,6 +52,7 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 	var others []func()
 	var listed atomic.Int32
 	source := Source{
+		Queue: queue,
 		List: func(context.Context) ([]types.NamespacedName, error) {
 			listed.Add(1)
 			return []types.NamespacedName{key("a"), key("b"), key("a")}, nil
@@ -95,7 +96,7 @@ func TestASourceEnqueuesEveryListedKeyAtStartAndWhenAllMayBeDifferent(t *testing
 func waiting(t *testing.T, queue *Queue, changed *Notifier, source Source) (listed *atomic.Int32) {
 	t.Helper()
 	listed = &atomic.Int32{}
-	source.Subscribe = []Subscribe{changed.Subscribe}
+	source.Queue, source.Subscribe = queue, []Subscribe{changed.Subscribe}
 	source.List = func(context.Context) ([]types.NamespacedName, error) {
 		listed.Add(1)
 		return []types.NamespacedName{key("a")}, nil
@@ -239,6 +240,7 @@ func TestAChangeOfOneKeyDoesNotWaitForThoseThatAreListed(t *testing.T) {
 	queue := newQueue(t)
 	var changed Notifier
 	source := Source{
+		Queue:     queue,
 		Subscribe: []Subscribe{changed.Subscribe},
 		List: func(context.Context) ([]types.NamespacedName, error) {
 			return []types.NamespacedName{key("a"), key("b"), key("c")}, nil

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -49,8 +48,6 @@ type changes struct {
 	counted int       // at once
 	more    time.Time // when the first one came that counts at the end; zero: none did
 }
-
-var _ priorityqueue.PriorityQueue[reconcile.Request] = (*Queue)(nil)
 
 // NewQueue returns an empty Queue for so many workers, of which Open is for controller.Options.
 func NewQueue(workers int) *Queue { return &Queue{order: newOrder(workers), atOnce: ChangesAtOnce} }
@@ -205,26 +202,6 @@ func (q *Queue) AddAfter(item reconcile.Request, after time.Duration) {
 func (q *Queue) AddRateLimited(item reconcile.Request) {
 	q.order.addAgain(item)
 	q.TypedRateLimitingInterface.AddRateLimited(item)
-}
-
-// AddWithOpts implements priorityqueue.PriorityQueue: all priorities are the same.
-func (q *Queue) AddWithOpts(opts priorityqueue.AddOpts, items ...reconcile.Request) {
-	for _, item := range items {
-		switch {
-		case opts.After > 0:
-			q.AddAfter(item, opts.After)
-		case opts.RateLimited:
-			q.AddRateLimited(item)
-		default:
-			q.Add(item)
-		}
-	}
-}
-
-// GetWithPriority implements priorityqueue.PriorityQueue: all priorities are the same.
-func (q *Queue) GetWithPriority() (reconcile.Request, int, bool) {
-	item, shutdown := q.Get()
-	return item, 0, shutdown
 }
 
 // Done implements workqueue.TypedInterface.

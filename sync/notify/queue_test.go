@@ -4,7 +4,6 @@
 package notify
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,10 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -115,7 +112,7 @@ func TestARetryIsStillWorkOfWhoMadeTheItemDirty(t *testing.T) {
 		queue.AddFrom("c", item("c"))
 		request, _ := queue.Get()
 		time.Sleep(100 * time.Millisecond)
-		queue.AddWithOpts(priorityqueue.AddOpts{After: time.Millisecond}, request)
+		queue.AddAfter(request, time.Millisecond)
 		queue.Done(request)
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
@@ -131,9 +128,7 @@ func TestTheEchoOfAWriteIsNoWorkOfThisCluster(t *testing.T) {
 		queue := newQueue(t)
 		echo := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "echo"}}
 		listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "listed"}}
-		h := Handler{From: Derived, Keys: func(_ context.Context, o client.Object) []types.NamespacedName {
-			return []types.NamespacedName{client.ObjectKeyFromObject(o)}
-		}}
+		h := (&Source{Queue: queue}).ByComity(Itself)
 		h.Update(t.Context(), event.TypedUpdateEvent[client.Object]{ObjectOld: echo, ObjectNew: echo}, queue)
 		synctest.Wait()
 		if got := drain(t, queue); len(got) > 0 {
