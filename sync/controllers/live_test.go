@@ -85,20 +85,20 @@ func TestWhatTheAPIServerHasOfAnExport(t *testing.T) {
 					return c.List(ctx, list, opts...)
 				},
 			}).Build()
-			clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-			r := &liveReader{reader: reader, clock: clock, retry: 10 * time.Second}
-			got := r.read(t.Context(), tc.local)
+			clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+			r := &base{apiReader: reader, Options: Options{Clock: clock, Retry: 10 * time.Second}}
+			got := r.readLive(t.Context(), tc.local)
 			if !got.Read || got.Export != tc.want.Export || got.HasService != tc.want.HasService || !got.Defined.Equal(tc.want.Defined) ||
 				!contains(got.Undefined, tc.want.Undefined) || !contains(got.Problem, tc.want.Problem) || requests != tc.requests {
 				t.Errorf("%d requests: %+v; want %d: %+v", requests, got, tc.requests, tc.want)
 			}
 			// That the definition is missing is used again for a moment.
-			if r.read(t.Context(), tc.local); tc.want.Undefined != "" && requests != tc.requests {
+			if r.readLive(t.Context(), tc.local); tc.want.Undefined != "" && requests != tc.requests {
 				t.Errorf("%d requests for the next export", requests)
 			}
-			clock.SetTime(clock.Now().Add(r.retry))
-			if r.read(t.Context(), tc.local); requests < 2*tc.requests {
-				t.Errorf("%d requests after %s", requests, r.retry)
+			clock.SetTime(clock.Now().Add(r.Retry))
+			if r.readLive(t.Context(), tc.local); requests < 2*tc.requests {
+				t.Errorf("%d requests after %s", requests, r.Retry)
 			}
 		})
 	}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
@@ -227,15 +226,6 @@ func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 		}
 	}
 	return out
-}
-
-// Listed reports whether an import lists a cluster, or that is not known.
-func (i Imports) Listed(cluster model.ClusterID) bool {
-	listed, err := isListed(context.Background(), i.client, cluster) // a cache: it does not wait
-	if err != nil {
-		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
-	}
-	return listed || err != nil
 }
 
 // announceJoined writes an event on the ServiceImport about each export that it consists of

@@ -16,12 +16,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 )
 
 // PolicyCache is an Admitter, and an ImportAdmitter, that remembers each answer for as long as
@@ -214,30 +216,22 @@ func (c *PolicyCache) forget(key types.NamespacedName, of func(cluster string) b
 }
 
 // StoredImports are what the policies with stage Import decide on now, for a preview of policies:
-// every export of the other members, and what is imported, in any order. Nobody may change what is in them. Reader reads Namespaces and ServiceImports from a
-// cache. It works on every replica.
+// every export of the other members, and what is imported, in any order. Nobody may change what
+// is in them. Reader reads Namespaces and ServiceImports from a cache. It works on every replica.
 func StoredImports(ctx context.Context, self model.ClusterID, reader client.Reader, peers Peers) ([]decision.ImportInput, error) {
-	var list mcsv1beta1.ServiceImportList
-	if err := reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list ServiceImports: %w", err)
-	}
-	imports := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport, len(list.Items))
-	for _, i := range pointers(list.Items) {
-		imports[client.ObjectKeyFromObject(i)] = i
-	}
-	for _, key := range peers.Keys() {
-		if _, has := imports[key]; !has {
-			imports[key] = nil
-		}
+	imported, err := notify.ListKeys(ctx, reader, &mcsv1beta1.ServiceImportList{}, notify.Itself)
+	if err != nil {
+		return nil, err
 	}
 	var out []decision.ImportInput
-	for key, current := range imports {
-		namespace, err := getNamespace(ctx, reader, key.Namespace)
-		if err != nil {
+	for key := range sets.New(imported...).Insert(peers.Keys()...) {
+		view := decide.ImportView{Self: self, Peers: peers.Read(key, false), Local: decide.LocalExport{Key: key}}
+		if view.Local.Namespace, err = getNamespace(ctx, reader, key.Namespace); err != nil {
 			return nil, err
 		}
-		view := decide.ImportView{Self: self, Peers: peers.Read(key, false), Local: decide.LocalExport{Key: key, Namespace: namespace}}
-		view.Current.Import = current
+		if view.Current.Import, err = get[mcsv1beta1.ServiceImport](ctx, reader, key); err != nil {
+			return nil, err
+		}
 		decide.ReadList(&view)
 		out = append(out, decide.ImportInputs(view)...)
 	}

@@ -75,7 +75,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 	}
 	decided := decide.Export(view)
 	if decided.NeedsLive {
-		view.Live = p.live.read(ctx, view.Local)
+		view.Live = p.readLive(ctx, view.Local)
 		decided = decide.Export(view)
 	}
 	if decided.IsNewlyLost() {

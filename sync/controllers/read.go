@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -207,37 +205,30 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// isListed reports whether the list of an import, or a derived slice, names a cluster: as
-// long as one does, what was imported of that cluster is not removed.
-func isListed(ctx context.Context, reader client.Reader, cluster model.ClusterID) (found bool, err error) {
+// Listed reports whether the list of an import, or a derived slice, names a cluster, or that is
+// not known: as long as one does, what was imported of that cluster is not removed.
+func (i Imports) Listed(cluster model.ClusterID) bool {
+	ctx, listed := context.Background(), false // a cache: it does not wait
 	look := func(names func(metav1.Object) bool) func(client.Object) {
-		return func(o client.Object) { found = found || names(o) && !isGoing(ctx, reader, o.GetNamespace()) }
+		return func(o client.Object) { listed = listed || names(o) && !i.isGoing(ctx, o.GetNamespace()) }
 	}
 	isListing := look(func(o metav1.Object) bool { return slices.Contains(model.Listed(o), cluster) })
-	err = errors.Join(
-		notify.EachListed(ctx, reader, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
-		notify.EachListed(ctx, reader, &mcsv1beta1.ServiceImportList{}, isListing),
-		notify.EachListed(ctx, reader, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
+	err := errors.Join(
+		notify.EachListed(ctx, i.client, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
+		notify.EachListed(ctx, i.client, &mcsv1beta1.ServiceImportList{}, isListing),
+		notify.EachListed(ctx, i.client, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
 			client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)}))
-	return found, err
+	if err != nil {
+		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
+	}
+	return listed || err != nil
 }
 
 // isGoing reports whether a namespace is being deleted: nothing is written there any more,
 // and what it has goes with it.
-func isGoing(ctx context.Context, reader client.Reader, name string) bool {
-	namespace, err := getNamespace(ctx, reader, name)
+func (b *base) isGoing(ctx context.Context, name string) bool {
+	namespace, err := getNamespace(ctx, b.client, name)
 	return err == nil && (namespace == nil || namespace.DeletionTimestamp != nil)
-}
-
-// liveReader asks the API server about one ServiceExport, at most four requests. That the
-// definition of ServiceExports is missing is used again for a moment, because then every
-// export is asked for: 10,000 exports would be as many requests every ten seconds.
-type liveReader struct {
-	reader client.Reader // without a cache
-	clock  clock.PassiveClock
-	retry  time.Duration // how long undefined is used
-
-	last atomic.Pointer[undefined]
 }
 
 // undefined is why ServiceExports were undefined when that was read last, if they were, and
@@ -253,28 +244,30 @@ var exportDefinitionName = "serviceexports." + mcsv1beta1.GroupVersion.Group
 // liveTimeout bounds the requests for one export: a worker waits for them.
 const liveTimeout = 10 * time.Second
 
-// read asks the API server about the ServiceExport of local, and about its Service if
-// a cache does not have it.
-func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.Live {
-	if last := r.last.Load(); local.Export == nil && last != nil && last.why != "" && r.clock.Now().Before(last.until) {
+// readLive asks the API server about the ServiceExport of local, and about its Service if
+// a cache does not have it: at most four requests. That the definition of ServiceExports is
+// missing is used again for a moment, because then every export is asked for: 10,000 exports
+// would be as many requests every ten seconds.
+func (b *base) readLive(ctx context.Context, local decide.LocalExport) decide.Live {
+	if last := b.undefined.Load(); local.Export == nil && last != nil && last.why != "" && b.Clock.Now().Before(last.until) {
 		return decide.Live{Read: true, Undefined: last.why}
 	}
 	bounded, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
 	live := decide.Live{Read: true}
-	export, err := get[mcsv1beta1.ServiceExport](bounded, r.reader, local.Key)
+	export, err := get[mcsv1beta1.ServiceExport](bounded, b.apiReader, local.Key)
 	if err == nil && export != nil && export.DeletionTimestamp == nil {
 		live.Export = export.UID
 		if local.Export != nil && local.Service == nil {
 			var service *corev1.Service
-			service, err = get[corev1.Service](bounded, r.reader, local.Key)
+			service, err = get[corev1.Service](bounded, b.apiReader, local.Key)
 			live.HasService = service != nil && service.DeletionTimestamp == nil
 		}
 	} else if err == nil || apierrors.IsNotFound(err) {
-		if absence := r.readAbsence(bounded, &live); err == nil || live.Undefined != "" { // else the kind is defined, but not served
+		if absence := b.readAbsence(bounded, &live); err == nil || live.Undefined != "" { // else the kind is defined, but not served
 			err = absence
 		}
-		r.remember(ctx, live.Undefined)
+		b.rememberUndefined(ctx, live.Undefined)
 	}
 	if err != nil {
 		live.Problem = err.Error()
@@ -283,9 +276,9 @@ func (r *liveReader) read(ctx context.Context, local decide.LocalExport) decide.
 }
 
 // readAbsence reads, after a ServiceExport was not found, whether there could be one.
-func (r *liveReader) readAbsence(ctx context.Context, live *decide.Live) error {
+func (b *base) readAbsence(ctx context.Context, live *decide.Live) error {
 	definition := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}}
-	switch err := r.reader.Get(ctx, types.NamespacedName{Name: exportDefinitionName}, definition); {
+	switch err := b.apiReader.Get(ctx, types.NamespacedName{Name: exportDefinitionName}, definition); {
 	case isAbsent(err):
 		live.Undefined = fmt.Sprintf("CustomResourceDefinition %s does not exist; apply that of the MCS API again", exportDefinitionName)
 		return nil
@@ -299,16 +292,16 @@ func (r *liveReader) readAbsence(ctx context.Context, live *decide.Live) error {
 	// A list that asks for no version has the one of the store, whichever replica of the
 	// API server answers. Namespaces are served as soon as the API server is.
 	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}}
-	if err := r.reader.List(ctx, list, client.Limit(1)); err != nil {
+	if err := b.apiReader.List(ctx, list, client.Limit(1)); err != nil {
 		return fmt.Errorf("list Namespaces for the version of the API server: %w", err)
 	}
 	live.Version = list.ResourceVersion
 	return nil
 }
 
-// remember keeps why ServiceExports are undefined, and logs each cause once.
-func (r *liveReader) remember(ctx context.Context, why string) {
-	before := ptr.Deref(r.last.Swap(&undefined{why, r.clock.Now().Add(r.retry)}), undefined{}).why
+// rememberUndefined keeps why ServiceExports are undefined, and logs each cause once.
+func (b *base) rememberUndefined(ctx context.Context, why string) {
+	before := ptr.Deref(b.undefined.Swap(&undefined{why, b.Clock.Now().Add(b.Retry)}), undefined{}).why
 	log := ctrl.LoggerFrom(ctx).WithValues("definition", exportDefinitionName)
 	switch {
 	case why != "" && why != before:
@@ -328,7 +321,7 @@ func (i *importController) own(ctx context.Context, v *decide.ImportView) decide
 	}
 	var live decide.Live
 	if listed && decide.NeedsOwnLive(local) {
-		live = i.live.read(ctx, local)
+		live = i.readLive(ctx, local)
 	}
 	var records []*exchangev1alpha1.ExportRecord
 	if listed && local.Export == nil || local.Service != nil && local.Verdict.Outcome == decision.Denied {

@@ -177,9 +177,10 @@ type base struct {
 	passComplete notify.Notifier // All: the first pass is complete
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
-	hub            bool         // the exchange is another API server
-	claim          atomic.Value // see heldBy
-	live           *liveReader
+	hub            bool          // the exchange is another API server
+	claim          atomic.Value  // see heldBy
+	apiReader      client.Reader // without a cache
+	undefined      atomic.Pointer[undefined]
 	statements     statements
 	// These are the queues of the publish, the import and the import-records controller.
 	publishQueue, importQueue, reportQueue *notify.Queue
@@ -233,8 +234,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), applier: applier, publishing: publishing, hub: hub,
-		live:     &liveReader{reader: mgr.GetAPIReader(), clock: opts.Clock, retry: opts.Retry},
-		beatSoon: notify.NewWake(), observations: NewObservations(), pass: &decide.FirstPass{},
+		apiReader: mgr.GetAPIReader(), beatSoon: notify.NewWake(), observations: NewObservations(), pass: &decide.FirstPass{},
 		publishQueue: notify.NewQueue(opts.Workers), importQueue: notify.NewQueue(opts.Workers),
 		// The states in between of an import that keeps changing are not reported.
 		reportQueue: notify.NewPatientQueue(opts.Workers, 1),
