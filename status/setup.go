@@ -127,7 +127,6 @@ func (r reconciler) controller(mgr ctrl.Manager, name string, changed *notify.So
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: changed.Queue.Open}).
-		WithEventFilter(notify.NotInitial).
 		WatchesRawSource(changed)
 }
 

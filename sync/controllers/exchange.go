@@ -12,7 +12,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -53,7 +52,7 @@ type Exchange struct {
 	// Indexer indexes fields in that cache, before the manager starts.
 	Indexer client.FieldIndexer
 	// Watch is a source of the keys that events of one kind in that cache give.
-	Watch func(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source
+	Watch func(kind client.Object, keys handler.EventHandler) source.Source
 	// Problem says why nothing can be published in one of the exchange
 	// namespaces now, and what to do about it; "" if it can.
 	Problem func(ctx context.Context, namespace string) string
@@ -75,8 +74,8 @@ func ownExchange(mgr ctrl.Manager, self model.ClusterID) *Exchange {
 		}
 		return exchange.NamespaceProblem(self, name, namespace)
 	}
-	watch := func(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
-		return source.Kind(mgr.GetCache(), kind, keys, predicates...)
+	watch := func(kind client.Object, keys handler.EventHandler) source.Source {
+		return source.Kind(mgr.GetCache(), kind, keys)
 	}
 	return &Exchange{
 		Client: reader, Indexer: mgr.GetFieldIndexer(), Watch: watch,

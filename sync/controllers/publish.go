@@ -47,8 +47,8 @@ func setupPublish(mgr ctrl.Manager, b *base) error {
 		return keys
 	}
 	return b.exportsController(mgr, "publish", all, ofNamespace).
-		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, all.ByComity(copiedSlice), notify.NotInitial)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, all.ByComity(keysOf), notify.NotInitial)).
+		WatchesRawSource(b.Exchange.Watch(&discoveryv1.EndpointSlice{}, all.ByComity(copiedSlice))).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ExportRecord{}, all.ByComity(keysOf))).
 		Complete(p)
 }
 

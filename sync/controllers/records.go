@@ -48,7 +48,7 @@ func setupMemberRecord(mgr ctrl.Manager, b *base) error {
 		Subscribe: []notify.Subscribe{b.passComplete.Subscribe, b.passChanged.Subscribe, b.LocalClusterChanged.Subscribe, b.onMembers(model.MemberOther)},
 	}
 	return b.controller(mgr, "member-record", changed).
-		Watches(&corev1.Namespace{}, changed.ByUsers(recreated), builder.WithPredicates(isShared, notify.NotInitial, predicate.LabelChangedPredicate{})).
+		Watches(&corev1.Namespace{}, changed.ByUsers(recreated), builder.WithPredicates(isShared, predicate.LabelChangedPredicate{})).
 		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.MemberRecord{}, changed.ByUsers(toOnly))).
 		Complete(m)
 }
@@ -97,9 +97,6 @@ type namespaceRecordController struct{ *base }
 
 func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 	n := &namespaceRecordController{b}
-	byName := func(_ context.Context, o client.Object) []types.NamespacedName {
-		return []types.NamespacedName{{Name: o.GetName()}}
-	}
 	all := &notify.Source{Queue: notify.NewQueue(b.Workers), Subscribe: []notify.Subscribe{b.passChanged.Subscribe}, List: n.seed}
 	return b.controller(mgr, "namespace-records", all).
 		Watches(&corev1.Namespace{}, all.ByUsers(byName)).
@@ -107,13 +104,23 @@ func setupNamespaceRecords(mgr ctrl.Manager, b *base) error {
 		Complete(n)
 }
 
-// seed lists all namespaces, which the first pass then waits for.
+// byName is the key of a Namespace, and of a record about one.
+func byName(_ context.Context, o client.Object) []types.NamespacedName {
+	return []types.NamespacedName{{Name: o.GetName()}}
+}
+
+// seed lists all namespaces, and all records, whose namespaces may be gone. The first pass then
+// waits for them.
 func (n *namespaceRecordController) seed(ctx context.Context) ([]types.NamespacedName, error) {
-	keys, err := notify.ListKeys(ctx, n.client, &corev1.NamespaceList{}, notify.Itself)
-	if err == nil {
-		n.passed(n.pass.Seed(decide.Namespaces, keys))
+	keys, err := notify.ListKeys(ctx, n.client, &corev1.NamespaceList{}, byName)
+	if err != nil {
+		return nil, err
 	}
-	return keys, err
+	// It fails where the cache of a hub was not read yet: Exchange.Changed lists again.
+	recorded, _ := notify.ListKeys(ctx, n.Exchange.Client, &exchangev1alpha1.NamespaceRecordList{}, byName)
+	keys = append(keys, recorded...)
+	n.passed(n.pass.Seed(decide.Namespaces, keys))
+	return keys, nil
 }
 
 // Reconcile brings the record of one namespace up to date.
@@ -158,8 +165,8 @@ func setupImportRecords(mgr ctrl.Manager, b *base) error {
 	}
 	ofNamespace := func(_ context.Context, o client.Object) []types.NamespacedName { return r.peerKeysIn(r.concerned(o)) }
 	return b.controller(mgr, "import-records", all).
-		Watches(&corev1.Namespace{}, all.ByUsers(ofNamespace), builder.WithPredicates(notify.NotInitial)).
-		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, all.ByComity(keysOf), notify.NotInitial)).
+		Watches(&corev1.Namespace{}, all.ByUsers(ofNamespace)).
+		WatchesRawSource(b.Exchange.Watch(&exchangev1alpha1.ImportRecord{}, all.ByComity(keysOf))).
 		Complete(r)
 }
 

@@ -318,8 +318,7 @@ func (b *base) exportsController(mgr ctrl.Manager, name string, all *notify.Sour
 		Watches(&mcsv1beta1.ServiceExport{}, all.ByUsers(notify.Itself), builder.WithPredicates(notify.WithoutStatus)).
 		Watches(&corev1.Service{}, all.ByUsers(b.exported)).
 		Watches(&discoveryv1.EndpointSlice{}, all.ByUsers(b.exported)).
-		Watches(&corev1.Namespace{}, all.ByUsers(ofNamespace)).
-		WithEventFilter(notify.NotInitial)
+		Watches(&corev1.Namespace{}, all.ByUsers(ofNamespace))
 }
 
 // retry turns the class of a failed write into when to try again. Without an error it ends

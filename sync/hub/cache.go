@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -168,11 +167,10 @@ func (s *namespaceCaches) IndexField(_ context.Context, object client.Object, fi
 
 // watch is a source of the keys that events of one kind give, in every namespace.
 type watch struct {
-	caches     *namespaceCaches
-	kind       client.Object
-	keys       handler.EventHandler
-	predicates []predicate.Predicate
-	only       string // the only namespace with objects of that kind; empty: all may have some
+	caches *namespaceCaches
+	kind   client.Object
+	keys   handler.EventHandler
+	only   string // the only namespace with objects of that kind; empty: all may have some
 }
 
 var _ source.SyncingSource = &watch{}
@@ -187,7 +185,7 @@ func (w *watch) Start(_ context.Context, queue workqueue.TypedRateLimitingInterf
 		if _, err := one.GetInformer(one.ctx, w.kind, cache.BlockUntilSynced(false)); err != nil {
 			return err
 		}
-		return source.Kind(one, w.kind, w.keys, w.predicates...).Start(one.ctx, queue)
+		return source.Kind(one, w.kind, w.keys).Start(one.ctx, queue)
 	})
 }
 

@@ -36,7 +36,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
@@ -161,13 +160,13 @@ func (h *Hub) Indexer() client.FieldIndexer { return h.caches }
 
 // Watch is a source of the keys that events of one kind give, in every one of this
 // member's exchange namespaces that has the kind: each watch takes some 100 kB of the hub's memory.
-func (h *Hub) Watch(kind client.Object, keys handler.EventHandler, predicates ...predicate.Predicate) source.Source {
+func (h *Hub) Watch(kind client.Object, keys handler.EventHandler) source.Source {
 	only := ""
 	switch kind.(type) {
 	case *exchangev1alpha1.MemberRecord, *exchangev1alpha1.NamespaceRecord:
 		only = model.ExchangeNamespace(h.opts.Self)
 	}
-	return &watch{h.caches, kind, keys, predicates, only}
+	return &watch{h.caches, kind, keys, only}
 }
 
 // Problem says why nothing can be published in a namespace now; empty if it can.

@@ -108,7 +108,8 @@ func ListKeys(ctx context.Context, reader client.Reader, list client.ObjectList,
 type Source struct {
 	// Queue is the one of which Open is the controller's Options.NewQueue. It is required.
 	Queue *Queue
-	// List returns every key that the controller has to reconcile, also more than once. Its
+	// List returns every key that the controller has to reconcile, also more than once: handlers
+	// leave out what exists at the start. Its
 	// error is logged, and the keys wait for the next time.
 	List func(context.Context) ([]types.NamespacedName, error)
 	// Required channels are closed once the controller may start, and List be called; nil
@@ -195,31 +196,30 @@ func (s *Source) Start(ctx context.Context, _ requests) error {
 type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // ByUsers is a handler of objects that users of this cluster change. It enqueues the keys that
-// an object concerns, as Listed if the object existed at the start.
+// an object concerns, unless the object existed at the start: each of these is reconciled once
+// then because List returns it, after whatever changes meanwhile.
 func (s *Source) ByUsers(keys Keys) handler.EventHandler { return s.handler(Own, keys) }
 
 // ByComity is ByUsers for objects that mostly Comity changes.
 func (s *Source) ByComity(keys Keys) handler.EventHandler { return s.handler(Derived, keys) }
 
 func (s *Source) handler(from Origin, keys Keys) handler.EventHandler {
-	add := func(ctx context.Context, from Origin, object client.Object) {
+	add := func(ctx context.Context, object client.Object) {
 		for _, key := range keys(ctx, object) {
 			s.Queue.AddFrom(from, reconcile.Request{NamespacedName: key})
 		}
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requests) {
-			if e.IsInInitialList {
-				add(ctx, Listed, e.Object)
-			} else {
-				add(ctx, from, e.Object)
+			if !e.IsInInitialList {
+				add(ctx, e.Object)
 			}
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ requests) {
-			add(ctx, from, e.ObjectOld)
-			add(ctx, from, e.ObjectNew)
+			add(ctx, e.ObjectOld)
+			add(ctx, e.ObjectNew)
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { add(ctx, from, e.Object) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ requests) { add(ctx, e.Object) },
 	}
 }
 
@@ -230,10 +230,6 @@ func Itself(_ context.Context, o client.Object) []types.NamespacedName {
 
 // WithoutStatus passes the events of an object but those of its status.
 var WithoutStatus = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
-
-// NotInitial leaves out what exists at the start, for controllers with a Source that lists it:
-// each key is reconciled once then, after whatever changes meanwhile.
-var NotInitial = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
 
 // Wake wakes one goroutine that reads everything again, so that one wake-up is kept at most.
 type Wake chan struct{}
