@@ -153,7 +153,7 @@ func newExporting(v ExportView) *exporting {
 	for _, record := range e.publishing {
 		e.published[record.Namespace] = true
 	}
-	e.export, e.invalid = modelExport(v.Self, v.MaintainSelectors, v.Local)
+	e.export, e.invalid = exchange.LocalExport(v.Self, v.Local.Export, v.Local.Service, v.MaintainSelectors)
 	if e.invalid == nil && exchange.ReservedNamespace(v.Local.Key.Namespace) {
 		e.invalid = errors.New("Namespace " + v.Local.Key.Namespace + " belongs to the cluster itself, and no member imports into it; export from another namespace")
 	}
@@ -216,15 +216,6 @@ func (e *exporting) keepReplaced() {
 			e.d.Retry = true
 		}
 	}
-}
-
-// modelExport is the local ServiceExport and its Service as package merge sees them.
-func modelExport(self model.ClusterID, maintainSelectors bool, local LocalExport) (model.Export, error) {
-	export, err := exchange.LocalExport(self, local.Export, local.Service)
-	if err == nil && maintainSelectors {
-		exchange.AddSelector(&export, local.Service)
-	}
-	return export, err
 }
 
 func joinViolations(violations []decision.Violation, separator string) string {

@@ -138,7 +138,7 @@ func (i *importing) slices() map[model.ClusterID][]*discoveryv1.EndpointSlice {
 		}
 	}
 	if i.sources[i.Self].State.IsRead() {
-		shared, _, _ := exchange.Ports(i.Local.Export, i.Local.Service) // modelExport has found no error
+		shared, _, _ := exchange.Ports(i.Local.Export, i.Local.Service) // exchange.LocalExport has found no error
 		for _, s := range i.Local.Slices {
 			if slice, ok := exchange.ShareSlice(s, shared); ok {
 				out[i.Self] = append(out[i.Self], slice)

@@ -59,7 +59,7 @@ func (i *importing) ownSource() source {
 		s.State, s.Why = entry.Absent, ""
 	}
 	if s.State == model.SourcePublished {
-		export, err := modelExport(i.Self, i.MaintainSelectors, i.Local)
+		export, err := exchange.LocalExport(i.Self, i.Local.Export, i.Local.Service, i.MaintainSelectors)
 		if err == nil {
 			s.publish(&export, entry, listed, i.Now)
 			return s

@@ -29,11 +29,10 @@ func TestAnExportSharesTheNamedPortsAlone(t *testing.T) {
 	headless.Spec.ClusterIP = corev1.ClusterIPNone
 	for name, service := range map[string]*corev1.Service{"a Service": aService(), "a headless Service": headless} {
 		t.Run(name, func(t *testing.T) {
-			got, err := LocalExport("a", sharing("dns"), service)
+			got, err := LocalExport("a", sharing("dns"), service, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			AddSelector(&got, service)
 			wantPorts := []mcsv1beta1.ServicePort{{Name: "dns", Protocol: corev1.ProtocolUDP, Port: 53}}
 			if diff := cmp.Diff(wantPorts, Record(got).Ports); diff != "" {
 				t.Errorf("ports (-want +got):\n%s", diff)
@@ -58,7 +57,7 @@ func TestAListOfPortsThatCannotBeFollowed(t *testing.T) {
 		{"it cannot be read", "dns,,http", nil, "", `item 2 of "dns,,http" is empty`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			export, err := LocalExport("a", sharing(tc.list), aService())
+			export, err := LocalExport("a", sharing(tc.list), aService(), false)
 			var ports []string
 			for _, p := range export.Ports {
 				ports = append(ports, p.Name)

@@ -219,9 +219,10 @@ func FromNamespaceRecord(cluster model.ClusterID, record *exchangev1alpha1.Names
 }
 
 // LocalExport returns the export of cluster self that results from export and its
-// Service, nil if there is none, with the ports that export selects. The error is what
-// model.NotExportable says, or that of Ports.
-func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service) (model.Export, error) {
+// Service, nil if there is none, with the ports that export selects; withSelector also with
+// the selector of the Service, if it has one, and the targets of these ports, which importers
+// that maintain selectors need. The error is what model.NotExportable says, or that of Ports.
+func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service *corev1.Service, withSelector bool) (model.Export, error) {
 	key := types.NamespacedName{Namespace: export.Namespace, Name: export.Name}
 	if _, refused := model.NotExportable(key, service); refused != "" {
 		return model.Export{}, errors.New(refused)
@@ -245,6 +246,9 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		out.SessionAffinityConfig = spec.SessionAffinityConfig
 	}
+	if withSelector && len(spec.Selector) > 0 {
+		out.Selector, out.Targets = spec.Selector, targetsOf(service, out)
+	}
 	return out, nil
 }
 
@@ -264,21 +268,16 @@ func Ports(export *mcsv1beta1.ServiceExport, service *corev1.Service) (selection
 	return selection, missing, nil
 }
 
-// AddSelector adds the selector of service and the targets of those ports that export
-// shares. Importers that maintain selectors need them. It adds nothing if service has no
-// selector.
-func AddSelector(export *model.Export, service *corev1.Service) {
-	if len(service.Spec.Selector) == 0 {
-		return
-	}
-	export.Selector = service.Spec.Selector
+// targetsOf are the targets of those ports of service that export shares.
+func targetsOf(service *corev1.Service, export model.Export) (out []model.Target) {
 	for _, port := range service.Spec.Ports {
 		if slices.ContainsFunc(export.Ports, func(p mcsv1beta1.ServicePort) bool { return p.Name == port.Name }) {
-			export.Targets = append(export.Targets, model.Target{ // with the API's defaults
+			out = append(out, model.Target{ // with the API's defaults
 				Port: port.Port, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), TargetPort: cmp.Or(port.TargetPort, intstr.FromInt32(port.Port)),
 			})
 		}
 	}
+	return out
 }
 
 // NamespaceProblem says why self cannot publish in the exchange namespace called

@@ -50,11 +50,10 @@ func aService() *corev1.Service {
 // aRecord is what anExport and aService are published as, after a stay in an API server.
 func aRecord(t testing.TB) *exchangev1alpha1.ExportRecord {
 	t.Helper()
-	export, err := LocalExport("a", anExport(), aService())
+	export, err := LocalExport("a", anExport(), aService(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	AddSelector(&export, aService())
 	record := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: "web.shop"}, Spec: Record(export)}
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -68,11 +67,10 @@ func aRecord(t testing.TB) *exchangev1alpha1.ExportRecord {
 }
 
 func TestAnExportSurvivesTheWayThroughTheExchange(t *testing.T) {
-	want, err := LocalExport("a", anExport(), aService())
+	want, err := LocalExport("a", anExport(), aService(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	AddSelector(&want, aService())
 	got, err := FromRecord("a", aRecord(t))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +105,7 @@ func TestLocalExport(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			service := c.change(aService())
-			export, err := LocalExport("a", anExport(), service)
+			export, err := LocalExport("a", anExport(), service, false)
 			reason, message := model.NotExportable(types.NamespacedName{Namespace: anExport().Namespace, Name: anExport().Name}, service)
 			if refused := err != nil && err.Error() == message; refused != (reason != "") || reason != c.reason || export.Type != c.kind {
 				t.Errorf("got %q with reason %q, want %q with reason %q", export.Type, reason, c.kind, c.reason)
@@ -119,7 +117,7 @@ func TestLocalExport(t *testing.T) {
 func TestOnlyTheSpecsLabelsAreExported(t *testing.T) {
 	export, service := anExport(), aService()
 	export.Labels, service.Labels = map[string]string{"internal": "1"}, map[string]string{"internal": "2"}
-	got, err := LocalExport("a", export, service)
+	got, err := LocalExport("a", export, service, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,11 +214,13 @@ func TestARecordIsNotBelieved(t *testing.T) {
 }
 
 func TestASelectorIsPublishedOnlyWhenAskedFor(t *testing.T) {
-	export, err := LocalExport("a", anExport(), aService())
+	export, err := LocalExport("a", anExport(), aService(), false)
 	if err != nil || export.Selector != nil || export.Targets != nil {
 		t.Fatalf("got %v, %v, %v", export.Selector, export.Targets, err)
 	}
-	AddSelector(&export, aService())
+	if export, err = LocalExport("a", anExport(), aService(), true); err != nil {
+		t.Fatal(err)
+	}
 	want := []model.Target{
 		{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(80)},
 		{Port: 53, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromString("dns-udp")},
@@ -230,8 +230,7 @@ func TestASelectorIsPublishedOnlyWhenAskedFor(t *testing.T) {
 	}
 	none := aService()
 	none.Spec.Selector = nil
-	bare, _ := LocalExport("a", anExport(), none)
-	AddSelector(&bare, none)
+	bare, _ := LocalExport("a", anExport(), none, true)
 	if bare.Selector != nil || bare.Targets != nil {
 		t.Errorf("a Service without a selector gave %v, %v", bare.Selector, bare.Targets)
 	}
@@ -245,7 +244,7 @@ func TestTiersAreExportedAsTheyAre(t *testing.T) {
 	} {
 		e := anExport()
 		e.Annotations = map[string]string{model.AnnotationTiers: text}
-		export, err := LocalExport("a", e, aService())
+		export, err := LocalExport("a", e, aService(), false)
 		record := &exchangev1alpha1.ExportRecord{ObjectMeta: metav1.ObjectMeta{Name: "web.shop"}, Spec: Record(export)}
 		if err != nil || record.Spec.Tiers != want {
 			t.Errorf("%q: exported with %q, %v", text, record.Spec.Tiers, err)
@@ -271,7 +270,7 @@ func TestTheAgeOfAnExport(t *testing.T) {
 		}
 		e := anExport()
 		e.CreationTimestamp = metav1.NewTime(at)
-		own, err := LocalExport("a", e, aService())
+		own, err := LocalExport("a", e, aService(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,7 +325,7 @@ func TestWhatSpeaksToTheImportingClusterIsNotExported(t *testing.T) {
 	}
 	e := anExport()
 	e.Spec.ExportedLabels, e.Spec.ExportedAnnotations = reserved, reserved
-	own, err := LocalExport("a", e, aService())
+	own, err := LocalExport("a", e, aService(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -260,7 +260,7 @@ func ownExport(p process) (model.Export, bool) {
 	if p.Seen.Local.Export == nil {
 		return model.Export{}, false
 	}
-	export, err := exchange.LocalExport(p.ID, p.Seen.Local.Export, p.Seen.Local.Service)
+	export, err := exchange.LocalExport(p.ID, p.Seen.Local.Export, p.Seen.Local.Service, false)
 	return export, err == nil
 }
 

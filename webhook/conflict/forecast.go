@@ -88,7 +88,7 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	view.Local = decide.LocalExport{
 		Key: key, Namespace: namespace, Service: service, Export: export, Verdict: decision.Verdict{Outcome: decision.Allowed},
 	}
-	own, err := exchange.LocalExport(f.Self, export, service)
+	own, err := exchange.LocalExport(f.Self, export, service, f.MaintainSelectors)
 	if err != nil {
 		return nil
 	}
