@@ -24,15 +24,15 @@ import (
 
 // publish writes the export where its scope allows.
 func (e *exporting) publish() {
-	problems, unavailable := e.problems, []string(nil)
+	problems := e.problems
 	wanted, unknown := audience(e.Self, e.scope, e.Members)
 	for _, id := range unknown {
 		problems = append(problems, fmt.Sprintf("cluster %s in annotation %s is not a member of the clusterset; join it, or remove it from the list", id, model.AnnotationExportTo))
 	}
 	for _, namespace := range wanted {
 		if problem := e.unwritable(namespace); problem != "" {
-			problems, unavailable = append(problems, problem), append(unavailable, namespace)
-			e.d.Retry = true // a member that joins is an event
+			problems, e.d.Retry = append(problems, problem), true // only a member that joins is an event
+			e.leave(namespace)
 			continue
 		}
 		e.d.Plan.Audience = append(e.d.Plan.Audience, namespace)
@@ -42,7 +42,6 @@ func (e *exporting) publish() {
 	if e.d.Plan.Moved = e.scope.All(); e.d.Plan.Moved && len(e.d.Plan.Audience) == 0 {
 		e.changeNothing()
 	}
-	e.leave(unavailable...)
 	e.leaveUnknown()
 	if more := e.planRecord(); more > 0 {
 		names := len(e.d.Plan.Record.Slices)

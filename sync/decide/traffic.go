@@ -238,8 +238,7 @@ func (i *importing) addTiers(d *ImportDecision) {
 	if i.standing != nil {
 		standing = i.standing.Tiers
 	}
-	decider, _, _ := i.deciding()
-	tiers, problems := i.tiersFor(decider.Cluster, in.Desired.Tiers, standing)
+	tiers, problems := i.tiersFor(d.Finding.Decider.Cluster, in.Desired.Tiers, standing)
 	d.Finding.Problems = slices.Concat(d.Finding.Problems, problems)
 	desired := *in.Desired
 	desired.Tiers = tiers.String()

@@ -289,9 +289,6 @@ type Observation struct {
 
 // Source is that of a cluster; false if the list has none.
 func (o *Observation) Source(cluster ClusterID) (Source, bool) {
-	if o == nil {
-		return Source{}, false
-	}
 	return Find(o.Sources, func(s Source) bool { return s.Cluster == cluster })
 }
 

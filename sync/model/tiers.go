@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -168,15 +169,15 @@ func (s tierSelector) matches(source, self ClusterLabels) bool {
 // Unset are the labels that the tiers compare with those of the importing cluster self, and
 // that it does not have, sorted: a selector with one of them selects nothing.
 func (t Tiers) Unset(self ClusterLabels) []string {
-	keys := map[string]bool{}
+	keys := sets.New[string]()
 	for _, s := range t.selectors {
 		for key, value := range s.labels {
 			if value == sameAsImporter && self.value(key) == "" {
-				keys[key] = true
+				keys.Insert(key)
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(keys))
+	return sets.List(keys)
 }
 
 // TiersInForce is how the tiers of an import apply now.
