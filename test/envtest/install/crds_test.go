@@ -170,7 +170,7 @@ var _ = Describe("comity install", Ordered, func() {
 		Expect(err).To(MatchError(And(ContainSubstring("cannot get resource"), ContainSubstring(mcsDefinitions[0]))))
 		options := policyOptions(manifest("one"))
 		options.OwnerClusterRole = ""
-		Expect(install.Policies(ctx, crdJob, &output{}, options)).To(MatchError(And(ContainSubstring("cannot get resource"), ContainSubstring("exportpolicies"))))
+		Expect(install.Policies(ctx, crdJob, &output{}, options)).To(MatchError(And(ContainSubstring("cannot list resource"), ContainSubstring("exportpolicies"))))
 	})
 
 	Describe("policies", policySpecs)
