@@ -47,6 +47,8 @@ const (
 	// maxRead is how long a request that has a slot may take to arrive. The API server
 	// sends it at once, however long it waits for the answer.
 	maxRead = defaultTimeout
+	// writeGrace is how long after the timeout of the API server the answer is given up.
+	writeGrace = time.Second
 	// maxUID is the longest request.uid that is accepted. It is in the answer, and the
 	// API server's has 36 bytes.
 	maxUID = 128
@@ -88,9 +90,10 @@ func newGate(opts Options) *gate {
 // through is next behind the gate. It gets the whole body.
 func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []byte)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client that does not read its answer must not keep the slot either. The API
-		// server does not read what comes after its timeout.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeoutOf(r))) // not in tests without a connection
+		// A client that does not read its answer must not keep the slot either. The API server does not
+		// read what comes after its timeout, which it notices itself before: "deadline exceeded" says more
+		// to a user than the "INTERNAL_ERROR" of a stream that is cut off.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeoutOf(r) + writeGrace)) // not in tests without a connection
 		select {
 		case <-g.Stopping:
 			w.Header().Set("Connection", "close")
