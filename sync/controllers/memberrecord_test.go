@@ -37,7 +37,7 @@ func inHub(t *testing.T, objects ...client.Object) (*base, *events.FakeRecorder)
 	).Build()
 	recorder := events.NewFakeRecorder(10)
 	b := &base{
-		hub: true, client: local, recorder: recorder, pass: &decide.FirstPass{}, observations: NewObservations(),
+		hub: true, client: local, recorder: recorder, pass: &decide.FirstPass{}, observations: NewObservations("a"),
 		Options: Options{
 			Self: "a", ClusterUID: "mine", ClusterSet: "prod", Namespace: "comity-system", Version: "v1", Peers: &ownIDPeers{},
 			Exchange: &Exchange{

@@ -34,9 +34,10 @@ var equalities = conversion.EqualitiesOrDie(
 // every key.
 type Observations struct {
 	// Changed notifies of keys whose Observation differs from before, and ImportChanged of those
-	// of which the import controller found something else.
+	// of which the import controller found something else that is, or was, about other clusters.
 	Changed, ImportChanged notify.Notifier
 
+	self      model.ClusterID
 	mu        sync.Mutex
 	published map[types.NamespacedName]decide.ExportFinding
 	imported  map[types.NamespacedName]decide.ImportFinding
@@ -46,8 +47,9 @@ type Observations struct {
 }
 
 // NewObservations returns Observations of nothing.
-func NewObservations() *Observations {
+func NewObservations(self model.ClusterID) *Observations {
 	return &Observations{
+		self:      self,
 		published: map[types.NamespacedName]decide.ExportFinding{},
 		imported:  map[types.NamespacedName]decide.ImportFinding{}, unsettled: map[types.NamespacedName]decide.ImportFinding{},
 	}
@@ -103,7 +105,8 @@ func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFind
 		found = nil
 	}
 	before, changed := store(o, o.imported, key, found)
-	if changed {
+	isOther := func(cluster model.ClusterID) bool { return cluster != "" && cluster != o.self }
+	if changed && (before.Concerns(isOther) || found != nil && found.Concerns(isOther)) {
 		o.ImportChanged.Key(key)
 	}
 	o.mu.Lock()

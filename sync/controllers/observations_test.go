@@ -21,7 +21,7 @@ func key(name string) types.NamespacedName {
 }
 
 func TestAnObservationIsWholeOrNotThere(t *testing.T) {
-	o := NewObservations()
+	o := NewObservations("a")
 	if _, ok := o.Get(key("web")); ok {
 		t.Error("known before anything was found")
 	}
@@ -41,7 +41,7 @@ func TestAnObservationIsWholeOrNotThere(t *testing.T) {
 }
 
 func TestOnlyADifferentObservationIsNotified(t *testing.T) {
-	o := NewObservations()
+	o := NewObservations("a")
 	var notified, ofImport []string
 	o.Changed.Subscribe(func(c notify.Change) { notified = append(notified, c.Key.Name) })
 	o.ImportChanged.Subscribe(func(c notify.Change) { ofImport = append(ofImport, c.Key.Name) })
@@ -64,6 +64,9 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 			o.Publish(key("web"), &decide.ExportFinding{Publication: model.Published, WithdrawnAt: since.In(time.FixedZone("x", 3600))})
 		}, nil},
 		{"nothing found where nothing was known", func() { o.Import(key("none"), &decide.ImportFinding{}) }, nil},
+		{"a finding about the own export alone", func() {
+			o.Import(key("own"), &decide.ImportFinding{Exported: true, Observation: model.Observation{Sources: []model.Source{{Cluster: "a"}}}})
+		}, []string{"own"}},
 		{"a finding that is gone", func() { o.Publish(key("web"), nil) }, []string{"web"}},
 	} {
 		notified = nil
@@ -73,7 +76,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"web"}, ofImport); diff != "" {
-		t.Errorf("what was found of the import changed once (-want +got):\n%s", diff)
+		t.Errorf("what was found of an import with others changed once (-want +got):\n%s", diff)
 	}
 	if got := o.From("b", func(model.Source) bool { return true }); len(got) != 1 || got[0] != key("web") {
 		t.Errorf("b contributes to %v, want to web alone", got)
@@ -81,7 +84,7 @@ func TestOnlyADifferentObservationIsNotified(t *testing.T) {
 }
 
 func TestImportsAreCountedByTheClusterThatTheyWaitFor(t *testing.T) {
-	o, registry := NewObservations(), prometheus.NewRegistry()
+	o, registry := NewObservations("a"), prometheus.NewRegistry()
 	o.Import(key("web"), &decide.ImportFinding{Exists: true, Observation: model.Observation{
 		Sources: []model.Source{{Cluster: "b", State: model.SourceMissing, Unready: 3}, {Cluster: "c", State: model.SourcePublished}},
 		Freeze:  &model.Freeze{By: model.Source{Cluster: "b"}},
@@ -144,7 +147,7 @@ func TestAReportConcernsItsExportOrAll(t *testing.T) {
 }
 
 func TestWhatIsMissingOfAClusterIsCountedAsLongAsItIs(t *testing.T) {
-	o := NewObservations()
+	o := NewObservations("a")
 	counts := Imports{&base{observations: o}}
 	found := func(state model.SourceState) *decide.ImportFinding {
 		return &decide.ImportFinding{Exists: true, Observation: model.Observation{Sources: []model.Source{{Cluster: "b", State: state}, {Cluster: "c", State: model.SourcePublished}}}}

@@ -174,7 +174,7 @@ type base struct {
 	observations *Observations
 	pass         *decide.FirstPass
 	passChanged  notify.Notifier // All: the first pass began again
-	passComplete notify.Notifier // All: the first pass is complete
+	passComplete notify.Notifier // the MemberRecord: the first pass is complete
 	// reportsChanged: other members, or what they report of local exports, changed.
 	reportsChanged notify.Notifier
 	hub            bool          // the exchange is another API server
@@ -234,7 +234,7 @@ func newBase(mgr ctrl.Manager, opts Options) (*base, error) {
 	}
 	b := &base{
 		Options: opts, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), applier: applier, publishing: publishing, hub: hub,
-		apiReader: mgr.GetAPIReader(), beatSoon: notify.NewWake(), observations: NewObservations(), pass: &decide.FirstPass{},
+		apiReader: mgr.GetAPIReader(), beatSoon: notify.NewWake(), observations: NewObservations(opts.Self), pass: &decide.FirstPass{},
 		publishQueue: notify.NewQueue(opts.Workers), importQueue: notify.NewQueue(opts.Workers),
 		// The states in between of an import that keeps changing are not reported.
 		reportQueue: notify.NewPatientQueue(opts.Workers, 1),
@@ -297,7 +297,7 @@ func (b *base) restartPass() {
 // passed notifies once the first pass is complete.
 func (b *base) passed(completed bool) {
 	if completed {
-		b.passComplete.All()
+		b.passComplete.Publish(notify.Change{From: notify.Own, Key: b.member()}) // readers wait for it
 	}
 }
 
