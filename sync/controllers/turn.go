@@ -24,8 +24,8 @@ const maxBatch = 20
 // clusters, and what is made after all if any of these is left out:
 //
 //   - those of a cluster of which maxBatch were written are for later, unless all is true;
-//   - those of a cluster that used more than its share are for later, once any slice of another
-//     cluster was written, and if somebody else changed the import meanwhile;
+//   - those of a cluster are for later, once any slice of another cluster was written, and if
+//     somebody who used less changed the import meanwhile;
 //   - those of a cluster whose changes do not count yet wait until they do (notify.Queue.Standing).
 type turn struct {
 	self    model.ClusterID
@@ -96,7 +96,7 @@ func (t *turn) leaves(a plan.Action) bool {
 		if t.held.Has(a.Source) {
 			return true
 		}
-		givesWay := t.greedy.Has(a.Source) && len(t.written) > 0 && t.queue.IsAwaited(t.request, notify.Origin(a.Source))
+		givesWay := len(t.written) > 0 && t.queue.IsAwaited(t.request, notify.Origin(a.Source))
 		if givesWay || t.written[a.Source] == maxBatch && !t.all {
 			t.later.Insert(a.Source)
 			return true

@@ -77,13 +77,25 @@ func TestOneReconcileWritesSomeSlicesOfEachCluster(t *testing.T) {
 			during: func(queue *notify.Queue) { queue.Changed("c", item) },
 			want:   "service 1, c 3", later: "b",
 		},
-		"one that used more than its share, while another one waits for it": {
-			slices: [][]plan.Action{slicesOf("b", 2)}, before: used,
+		"one that used more, while another one waits for it": {
+			slices: [][]plan.Action{slicesOf("b", 2), slicesOf("c", 3)},
+			before: func(queue *notify.Queue) { queue.Pay(item, "b", time.Millisecond) },
 			during: func(queue *notify.Queue) { queue.Changed("c", item) },
+			want:   "service 1, b 1, c 3", later: "b",
+		},
+		"one that used less, while another one waits for it": {
+			slices: [][]plan.Action{slicesOf("b", 2), slicesOf("c", 3)},
+			before: func(queue *notify.Queue) { queue.Pay(item, "c", time.Second) },
+			during: func(queue *notify.Queue) { queue.Changed("c", item) },
+			want:   "service 1, b 2, c 3, last 1",
+		},
+		"one, while a user waits for it": {
+			slices: [][]plan.Action{slicesOf("b", 2)},
+			during: func(queue *notify.Queue) { queue.Add(item) },
 			want:   "service 1, b 1", later: "b",
 		},
-		"one that used more than its share, while only it changes more": {
-			slices: [][]plan.Action{slicesOf("b", 2)}, before: used,
+		"one, while only it changes more": {
+			slices: [][]plan.Action{slicesOf("b", 2)},
 			during: func(queue *notify.Queue) { queue.Changed("b", item); queue.AddFrom(notify.Derived, item) },
 			want:   "service 1, b 2, last 1",
 		},

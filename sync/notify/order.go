@@ -284,11 +284,14 @@ func (o *order) mayTake(origin Origin) bool {
 	return l.busy+l.rests == 0 && busy < max(1, o.workers/2)
 }
 
-// overShare reports whether a member used more than its share of what all members and users
-// of this cluster did lately. It needs mu.
-func (o *order) overShare(origin Origin) bool {
+// overShare reports whether a member used more than its share. It needs mu.
+func (o *order) overShare(origin Origin) bool { return o.shareUsed(origin) > 1 }
+
+// shareUsed is how much a member used of its share of what all members and users of this cluster
+// did lately; zero while only one did something. It needs mu.
+func (o *order) shareUsed(origin Origin) float64 {
 	if !isMember(origin) {
-		return false
+		return 0
 	}
 	now, members, all := time.Now(), 0, time.Duration(0)
 	for other, l := range o.lanes {
@@ -297,7 +300,10 @@ func (o *order) overShare(origin Origin) bool {
 			all += used
 		}
 	}
-	return members > 1 && o.lane(origin).expects(now) > max(floor, all/time.Duration(members))
+	if members < 2 {
+		return 0
+	}
+	return float64(o.lane(origin).expects(now)) / float64(max(floor, all/time.Duration(members)))
 }
 
 func isMember(origin Origin) bool { return origin[0] != '/' }

@@ -12,8 +12,8 @@ import (
 )
 
 // ChangesAtOnce is how many changes of one item by one origin count at once in each
-// interval. What comes after these counts once, at its end. Of an origin that used more than
-// its share while others have work too, only the first one counts at once.
+// interval. What comes after these counts once, at its end. Of an origin that used half of its
+// share while others have work too, the fewer count at once the more it used, and at least one.
 const (
 	ChangesAtOnce = 20
 	interval      = time.Second
@@ -107,8 +107,8 @@ func (q *Queue) counts(c change) bool {
 	o, atOnce := q.order, q.atOnce
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.overShare(c.from) {
-		atOnce = 1
+	if left := 2 * (1 - o.shareUsed(c.from)); left < 1 {
+		atOnce = max(1, int(left*float64(atOnce)))
 	}
 	if o.changes[c] == nil {
 		o.changes[c] = &changes{}
@@ -150,12 +150,15 @@ func (q *Queue) Standing(item reconcile.Request, from Origin) (usedMore, held bo
 	return q.order.overShare(from), now != nil && !now.origins.Has(from) && c != nil && !c.more.IsZero()
 }
 
-// IsAwaited reports whether an item that is being reconciled was changed meanwhile by a user
-// or by a member other than from, who wait until it is done.
+// IsAwaited reports whether an item that is being reconciled was changed meanwhile by a user, or
+// by a member that used less than from, who wait until it is done.
 func (q *Queue) IsAwaited(item reconcile.Request, from Origin) bool {
 	q.order.mu.Lock()
 	defer q.order.mu.Unlock()
-	return slices.ContainsFunc(q.order.added[item].UnsortedList(), func(other Origin) bool { return other != from && somebodyWaits(other) })
+	now := time.Now()
+	return slices.ContainsFunc(q.order.added[item].UnsortedList(), func(other Origin) bool {
+		return other == Own || isMember(other) && q.order.lane(other).usedAt(now) < q.order.lane(from).usedAt(now)
+	})
 }
 
 // Unfinished is how many items wait or are being reconciled. Len is zero if nothing that
