@@ -203,11 +203,15 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 	)
 })
 
-// scaleCertManager runs count replicas of cert-manager's controller.
+// scaleCertManager runs count replicas of cert-manager's controller, and returns once as many run: one that is being
+// stopped works on what changes meanwhile.
 func (m *member) scaleCertManager(ctx context.Context, count int) {
 	GinkgoHelper()
 	shell.run(ctx, "kubectl --context %s -n cert-manager scale deployment cert-manager --replicas=%d && kubectl --context %s -n cert-manager rollout status deployment cert-manager --timeout 90s",
 		m.ID(), count, m.ID())
+	if count == 0 {
+		shell.run(ctx, "kubectl --context %s -n cert-manager wait --for=delete pod --selector app.kubernetes.io/component=controller --timeout 90s", m.ID())
+	}
 }
 
 // expiredCertificate is one of Comity's webhook that ended an hour ago, with its key.
