@@ -46,7 +46,7 @@ type Observations struct {
 	unsettled map[types.NamespacedName]decide.ImportFinding
 }
 
-// NewObservations returns Observations of nothing.
+// NewObservations returns Observations of nothing, in the cluster self.
 func NewObservations(self model.ClusterID) *Observations {
 	return &Observations{
 		self:      self,

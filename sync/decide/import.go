@@ -66,10 +66,10 @@ func (f ImportFinding) IsEmpty() bool {
 	return !f.Exported && !f.Exists && f.Import == nil && len(f.Problems) == 0
 }
 
-// Concerns reports whether anything of it is about a cluster for which is is true.
-func (f ImportFinding) Concerns(is func(model.ClusterID) bool) bool {
-	return slices.ContainsFunc(f.Sources, func(s model.Source) bool { return is(s.Cluster) }) ||
-		slices.ContainsFunc(f.Problems, func(p model.Problem) bool { return is(p.Cluster) })
+// Concerns reports whether a source or a problem is of a cluster that matches.
+func (f ImportFinding) Concerns(matches func(model.ClusterID) bool) bool {
+	return slices.ContainsFunc(f.Sources, func(s model.Source) bool { return matches(s.Cluster) }) ||
+		slices.ContainsFunc(f.Problems, func(p model.Problem) bool { return matches(p.Cluster) })
 }
 
 // ImportDecision is what to import.

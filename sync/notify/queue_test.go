@@ -272,6 +272,28 @@ func TestOthersAreServedWhileAMemberRests(t *testing.T) {
 	})
 }
 
+func TestTheMoreOfItsShareAMemberUsedTheFewerOfItsChangesCountAtOnce(t *testing.T) {
+	for used, want := range map[time.Duration]int{
+		0: ChangesAtOnce, floor / 2: ChangesAtOnce, floor * 3 / 4: ChangesAtOnce / 2, floor * 9 / 10: ChangesAtOnce / 5, floor: 1, time.Minute: 1,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			queue := newQueue(t)
+			queue.order.charge("b", time.Now(), used)
+			queue.order.charge("c", time.Now(), time.Millisecond)
+			got := 0
+			for range 2 * ChangesAtOnce {
+				if queue.counts(change{"b", item("x")}) {
+					got++
+				}
+			}
+			if got < want-1 || got > want { // it is rounded down
+				t.Errorf("of a member that used %v, %d changes count at once; want %d", used, got, want)
+			}
+			time.Sleep(time.Minute) // all is done
+		})
+	}
+}
+
 func TestAMemberWithinItsShareDoesNotTakeMoreThanItAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newQueue(t)
