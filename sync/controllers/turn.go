@@ -37,32 +37,32 @@ type turn struct {
 	// actions are in the order in which they are to be made.
 	actions, made []plan.Action
 	later         sets.Set[model.ClusterID]
-	// held are the clusters whose changes do not count yet, greedy those that used more than
-	// their share, and written says how many slices of each were written.
-	held, greedy sets.Set[model.ClusterID]
-	written      map[model.ClusterID]int
+	// held are the clusters whose changes do not count yet, and written says how many slices of
+	// each were written.
+	held    sets.Set[model.ClusterID]
+	written map[model.ClusterID]int
 }
 
 // newTurn sorts adjacent slices of other clusters: those of a cluster that used more than its
 // share come last, and before, those of a cluster come after those of clusters with fewer.
 func newTurn(self model.ClusterID, queue *notify.Queue, request reconcile.Request, all bool, actions []plan.Action) *turn {
 	t := &turn{self: self, queue: queue, request: request, all: all, actions: actions, later: sets.New[model.ClusterID](),
-		written: map[model.ClusterID]int{}, held: sets.New[model.ClusterID](), greedy: sets.New[model.ClusterID]()}
-	count := map[model.ClusterID]int{}
+		written: map[model.ClusterID]int{}, held: sets.New[model.ClusterID]()}
+	count, greedy := map[model.ClusterID]int{}, sets.New[model.ClusterID]()
 	for _, a := range actions {
 		if count[a.Source]++; count[a.Source] > 1 || !t.isOthers(a) {
 			continue
 		}
 		usedMore, held := t.queue.Standing(t.request, notify.Origin(a.Source))
 		if usedMore {
-			t.greedy.Insert(a.Source)
+			greedy.Insert(a.Source)
 		}
 		if held {
 			t.held.Insert(a.Source)
 		}
 	}
 	rank := func(a plan.Action) int {
-		if t.greedy.Has(a.Source) {
+		if greedy.Has(a.Source) {
 			return len(actions) + count[a.Source]
 		}
 		return count[a.Source]
