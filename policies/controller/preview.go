@@ -46,16 +46,16 @@ func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) (wou
 	if err != nil {
 		return nil, err
 	}
-	none := func(why any) ([]string, error) {
-		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: %v", policy.Name, why)}, nil
+	none := func(why any) []string {
+		return []string{fmt.Sprintf("[%s] there is no preview of what it would do: %v", policy.Name, why)}
 	}
 	if !c.running.TryLock() {
-		return none("another one is being made")
+		return none("another one is being made"), nil
 	}
 	defer c.running.Unlock()
 	defer func() { // a panic must not refuse the policy
 		if r := recover(); r != nil {
-			would, err = none(fmt.Sprintf("it failed: %v", r))
+			would, err = none(fmt.Sprintf("it failed: %v", r)), nil
 		}
 	}()
 	ctx, release := engine.ShareOf(ctx, 2)
@@ -64,7 +64,7 @@ func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) (wou
 	defer cancel()
 	report, err := preview.Run(ctx, change, c.Source)
 	if err != nil {
-		return none(err)
+		return none(err), nil
 	}
 	return report.Warnings(policy.Name), nil
 }

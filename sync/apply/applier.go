@@ -75,7 +75,7 @@ func (a *Applier) Apply(ctx context.Context, actions []plan.Action) ([]plan.Obje
 			return applied, fmt.Errorf("%s: %w", action, err)
 		}
 		isUpdate := action.Verb == plan.Update || action.Verb == plan.Annotate
-		if action.AfterAll && len(refused) > 0 || updatesOnly && !(isUpdate && action.Source != "") ||
+		if action.AfterAll && len(refused) > 0 || updatesOnly && (!isUpdate || action.Source == "") ||
 			a.leaves != nil && a.leaves(action) {
 			continue
 		}

@@ -148,7 +148,7 @@ func (i *importController) Reconcile(ctx context.Context, req reconcile.Request)
 	// What is to be decided again ends also while the API server refuses a part of the import.
 	result.RequeueAfter = model.Sooner(result.RequeueAfter, again)
 	if err != nil {
-		return result, nil
+		return result, nil //nolint:nilerr // retry has said when, and that nothing failed
 	}
 	if !did.left {
 		i.settled("import", i.importQueue, req, did.wrote)

@@ -346,7 +346,7 @@ func (b *base) retry(ctx context.Context, req reconcile.Request, err error) (rec
 		return reconcile.Result{RequeueAfter: b.refusals.When(req)}, nil
 	}
 	if ctx.Err() != nil { // shutting down, which is no failure of this key
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, nil //nolint:nilerr // see above
 	}
 	return reconcile.Result{}, err
 }
