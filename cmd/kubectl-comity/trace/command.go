@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -30,18 +29,16 @@ Give the contexts of as many clusters as you can reach. Of others the command sh
 these know. Give the context of a hub, too, if there is one.
 
 The last steps are the answer of the DNS and a TCP connection to each ready endpoint, up to 50. They are
-tried from a temporary Pod of Comity's own image, in Comity's namespace of each importing
-cluster, which is removed. A NetworkPolicy may treat other clients differently. With
---no-connect the command only reads.
+tried from the Pod of each importing cluster's agent (comity probe). A NetworkPolicy may
+treat other clients differently. With --no-connect the command only reads.
 
-The exit code is 1 if a step is broken, or the Pod could not be removed.`
+The exit code is 1 if a step is broken.`
 
 // options are the flags.
 type options struct {
 	command.Output
 	from, to  string
 	noConnect bool
-	timeout   time.Duration
 }
 
 // New gives the command trace.
@@ -53,8 +50,7 @@ func New(env *command.Env) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.from, "from", "", "Only the way from this cluster: a context, or the id of a cluster")
 	flags.StringVar(&o.to, "to", "", "Only the way to this cluster: a context, or the id of a cluster")
-	flags.BoolVar(&o.noConnect, "no-connect", false, "Only read: do not create a Pod, and try no connection")
-	flags.DurationVar(&o.timeout, "timeout", time.Minute, "How long the Pod may take to start and try")
+	flags.BoolVar(&o.noConnect, "no-connect", false, "Only read, and try no connection")
 	return cmd
 }
 
@@ -73,26 +69,18 @@ func (o *options) run(ctx context.Context, env *command.Env, args []string) erro
 	if err != nil {
 		return err
 	}
-	if o.noConnect {
-		o.timeout = 0
-	}
-	report := Service(ctx, sites, key, o.from, o.to, nil, o.timeout)
-	isWell := !report.Broken && len(report.LeftBehind) == 0
-	return o.Conclude(env.Out, "ServiceTrace", report, isWell, func() { report.print(env, time.Now()) })
+	report := Service(ctx, sites, key, o.from, o.to, !o.noConnect)
+	return o.Conclude(env.Out, "ServiceTrace", report, !report.Broken, func() { report.print(env, time.Now()) })
 }
 
 // Service traces one from and to a cluster that is named by its context or id; all without
-// one. The last steps are tried from the Pods, by context; without any, from temporary ones;
-// and not at all without a timeout.
-func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName, from, to string, pods map[string]*corev1.Pod, timeout time.Duration) Report {
+// one. The last steps are tried only if isTried.
+func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName, from, to string, isTried bool) Report {
 	all := make(clusters, len(sites))
-	command.InParallel(sites, func(i int, site *agent.Site) {
-		all[i] = read(ctx, site, key)
-		all[i].pod = pods[site.Context]
-	})
+	command.InParallel(sites, func(i int, site *agent.Site) { all[i] = read(ctx, site, key) })
 	all.credentials(ctx)
 	report := all.trace(from, to)
-	report.connect(ctx, timeout)
+	report.connect(ctx, isTried)
 	report.conclude()
 	return report
 }
@@ -177,10 +165,6 @@ type Report struct {
 	// Cause is the first broken step, or else the first one with a warning.
 	Cause   *Step    `json:"cause,omitempty"`
 	Exports []Export `json:"exports"`
-	// Pods are those from which the last steps were tried.
-	Pods []string `json:"pods,omitempty"`
-	// LeftBehind names what could not be removed.
-	LeftBehind []string `json:"leftBehind,omitempty"`
 }
 
 // Export is the Service of one cluster that exports it.
@@ -243,12 +227,6 @@ func (r Report) print(env *command.Env, now time.Time) {
 			env.Printf("%sto cluster %s\n", branch, w.To)
 			printSteps(env, now, indent, w.Steps, true)
 		}
-	}
-	if len(r.Pods) > 0 {
-		env.Printf("\nThe last steps were tried from %s, which runs Comity's image in Comity's namespace.\nA NetworkPolicy may treat other clients differently.\n", strings.Join(r.Pods, ", "))
-	}
-	for _, left := range r.LeftBehind {
-		env.Printf("\nLEFT BEHIND: %s\n", left)
 	}
 	switch {
 	case r.Cause == nil:

@@ -15,10 +15,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apirand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/comity/probe"
@@ -32,24 +30,22 @@ import (
 )
 
 const (
-	// targetSeconds bound each connection, maxEndpoints how many there are on a way.
+	// targetSeconds bound each connection, maxEndpoints how many there are on a way, and
+	// connectTimeout all that are tried from one cluster.
 	targetSeconds, maxEndpoints = 3, 50
-	// cleanTimeout bounds the removal of a Pod, which begins even after an interruption.
-	cleanTimeout = 30 * time.Second
-	// podSeconds is when a Pod ends that could not be removed.
-	podSeconds = 600
+	connectTimeout              = time.Minute
 )
 
-// connect adds the last steps to each way: what a Pod in each importer finds, if what is
-// imported was read and no step before is broken. Without a timeout, nothing is tried.
-func (r *Report) connect(ctx context.Context, timeout time.Duration) {
+// connect adds the last steps to each way: what the leader of the importer's agent finds, if
+// what is imported was read and no step before is broken. Only if isAsked, anything is tried.
+func (r *Report) connect(ctx context.Context, isAsked bool) {
 	pending := map[*cluster][]*Way{}
 	for _, e := range r.Exports {
 		for n := range e.Ways {
 			w := &e.Ways[n]
 			switch to := w.hop.to; {
 			case to.Target == nil:
-			case timeout == 0:
+			case !isAsked:
 				w.notTried(" (--no-connect)")
 			case to.Err != nil || to.whyImportUnread() != nil || isBroken(e.Steps) || isBroken(w.Steps):
 				w.notTried("")
@@ -58,11 +54,7 @@ func (r *Report) connect(ctx context.Context, timeout time.Duration) {
 			}
 		}
 	}
-	importers := slices.SortedFunc(maps.Keys(pending), func(a, b *cluster) int { return cmp.Compare(a.ID(), b.ID()) })
-	r.Pods = make([]string, len(importers))
-	left := make([]string, len(importers))
-	command.InParallel(importers, func(i int, to *cluster) { r.Pods[i], left[i] = to.try(ctx, timeout, pending[to]) })
-	r.LeftBehind = slices.DeleteFunc(left, func(text string) bool { return text == "" })
+	command.InParallel(slices.Collect(maps.Keys(pending)), func(_ int, to *cluster) { to.try(ctx, pending[to]) })
 }
 
 func (w *Way) notTried(why string) {
@@ -71,37 +63,17 @@ func (w *Way) notTried(why string) {
 	}
 }
 
-// try asks the Pod of the cluster, or else a temporary one, for what ways end with. left says
-// that the Pod could not be removed, and why.
-func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (place, left string) {
-	trying, cancel := context.WithTimeout(ctx, timeout)
+// try asks the leader of the cluster's agent for what ways end with.
+func (c *cluster) try(ctx context.Context, ways []*Way) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	pod, err := c.pod, error(nil)
-	if pod == nil {
-		pod = c.Agent.NewPod(c.Agent.Namespace, "comity-trace-"+apirand.String(5), map[string]string{"app.kubernetes.io/name": "comity-trace"}, "ok")
-		pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](podSeconds)
-		defer func() {
-			cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTimeout)
-			defer cancel()
-			if err := c.Target.Client.Delete(cleaning, pod); client.IgnoreNotFound(err) != nil {
-				left = c.Target.Errorf("delete %s: %w", place, err).Error()
-			}
-		}()
-		if err = c.Target.Client.Create(trying, pod); err == nil {
-			err = agent.AwaitPod(trying, c.Target, pod)
-		}
-	}
-	place = fmt.Sprintf("Pod %s/%s of cluster %s", pod.Namespace, pod.Name, c.ID())
 	request := probe.Request{TimeoutSeconds: targetSeconds}
 	for _, w := range ways {
 		for _, t := range append([]string{w.hop.name()}, w.hop.targets()...) {
 			request.Targets = append(request.Targets, probe.Target{Target: t})
 		}
 	}
-	var found []probe.Result
-	if err == nil {
-		found, err = agent.Probe(trying, c.Target, agent.Agent{Pod: pod}, request)
-	}
+	found, err := agent.Probe(ctx, c.Target, c.Agent, request)
 	for _, w := range ways {
 		if err != nil {
 			w.notTried(": " + err.Error())
@@ -111,7 +83,6 @@ func (c *cluster) try(ctx context.Context, timeout time.Duration, ways []*Way) (
 		w.Steps = append(w.Steps, w.hop.answered(found[0]), w.hop.connected(ctx, found[1:end]))
 		found = found[end:]
 	}
-	return place, ""
 }
 
 // name is the clusterset name, as no search domain changes it.

@@ -31,8 +31,6 @@ import (
 type cluster struct {
 	*agent.Site
 	key types.NamespacedName
-	// pod is the one to try the last steps from; nil for a temporary one.
-	pod *corev1.Pod
 
 	// The objects of these kinds that have the name of the Service; nil if there is none.
 	namespace *corev1.Namespace

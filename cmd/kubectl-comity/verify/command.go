@@ -389,7 +389,7 @@ func (m *member) explain(ctx context.Context, from *member, c Check) Check {
 	defer cancel()
 	key := types.NamespacedName{Namespace: from.namespace, Name: from.service}
 	sites := slices.Compact([]*agent.Site{from.Site, m.Site})
-	report := trace.Service(ctx, sites, key, from.Context, m.Context, map[string]*corev1.Pod{m.Context: m.pod}, traceTimeout)
+	report := trace.Service(ctx, sites, key, from.Context, m.Context, true)
 	if c.Cause = report.Cause; !report.Broken {
 		c.Cause = &trace.Step{Finding: finding.Finding{Severity: finding.Error, Check: "Answer", Cluster: m.Context, Message: "no step before is broken",
 			Fix: "check that nothing else has the addresses of the Pods, and that Services work in the cluster", Docs: finding.Docs("troubleshooting.md#overlapping-ranges")}}
