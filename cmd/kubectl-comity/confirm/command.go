@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -234,14 +235,10 @@ The context is that of the cluster that exports, or of the hub.`,
 
 // Waiting are the exports that wait to decide an import, by cluster: while condition
 // TakeoverHeld is true, those that are older than one before them in the list.
-func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
+func Waiting(list model.List, conditions []metav1.Condition) map[model.ClusterID]types.UID {
 	waiting := map[model.ClusterID]types.UID{}
-	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
-	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeTakeoverHeld) {
-		return waiting
-	}
 	for _, e := range list.Older() {
-		if e.UID != "" && e.Absent == "" {
+		if e.UID != "" && e.Absent == "" && meta.IsStatusConditionTrue(conditions, condition.TypeTakeoverHeld) {
 			waiting[e.Cluster] = e.UID
 		}
 	}
@@ -253,15 +250,12 @@ func Waiting(imported *mcsv1beta1.ServiceImport) map[model.ClusterID]types.UID {
 // frozen also while a cluster is not read for a moment, and then nothing is known to wait, so
 // that all of these are not confirmed together.
 func (s selection) candidate(imported *mcsv1beta1.ServiceImport, from model.ClusterID) (types.UID, bool) {
-	if uid, waits := Waiting(imported)[from]; waits || s.all {
+	list, _ := model.ParseList(imported.Annotations[model.AnnotationList]) // nothing waits if it cannot be read
+	if uid, waits := Waiting(list, imported.Status.Conditions)[from]; waits || s.all {
 		return uid, waits
 	}
-	list, err := model.ParseList(imported.Annotations[model.AnnotationList])
-	if err != nil || !meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeFrozen) {
-		return "", false
-	}
-	entry, listed := list.Find(from)
-	return entry.UID, listed && entry.UID != "" && entry.Absent == ""
+	entry, _ := list.Find(from)
+	return entry.UID, entry.UID != "" && entry.Absent == "" && meta.IsStatusConditionTrue(imported.Status.Conditions, condition.TypeFrozen)
 }
 
 func newTakeover(env *command.Env) *cobra.Command {

@@ -23,14 +23,12 @@ func TestTheExportsThatWaitAreThoseBehindAYoungerOne(t *testing.T) {
 	entry := func(id model.ClusterID, age int64) model.Entry {
 		return model.Entry{SourceExport: model.SourceExport{Cluster: id, UID: types.UID("of-" + id), CreatedAt: time.Unix(1000-age, 0)}}
 	}
-	imported := &mcsv1beta1.ServiceImport{}
 	list := model.List{Formed: time.Unix(1, 0), Entries: []model.Entry{entry("a", 1), entry("d", 0), entry("c", 9), entry("b", 1)}}
-	imported.Annotations = map[string]string{model.AnnotationList: list.String()}
-	if got := Waiting(imported); len(got) > 0 {
+	if got := Waiting(list, nil); len(got) > 0 {
 		t.Errorf("%v wait without condition TakeoverHeld", got)
 	}
-	imported.Status.Conditions = []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "some wait")}
-	if diff := cmp.Diff(map[model.ClusterID]types.UID{"c": "of-c", "b": "of-b"}, Waiting(imported)); diff != "" {
+	held := []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "some wait")}
+	if diff := cmp.Diff(map[model.ClusterID]types.UID{"c": "of-c", "b": "of-b"}, Waiting(list, held)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -286,10 +286,11 @@ func connections(_ context.Context, c *cluster) (all []finding.Finding, err erro
 		if !is {
 			continue
 		}
-		f.Fix = c.fix(cmp.Or(finding.Fix(f.Reason), finding.FixJoin), name)
+		advice := cmp.Or(finding.Fix(f.Reason), finding.FixJoin)
 		if slices.Contains([]string{"", "Missing", "TakeoverHeld"}, f.Reason) { // status has the command for these
-			f.Fix = "follow the message"
+			advice = "follow the message"
 		}
+		f.Fix = cmp.Or(f.Fix, c.fix(advice, name))
 		all = append(all, f)
 	}
 	return all, nil

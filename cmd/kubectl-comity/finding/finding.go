@@ -105,11 +105,14 @@ func Fix(reason string) string {
 	return ""
 }
 
+// inHub names the hub, whose context is not known, in commands that need it.
+var inHub = strings.NewReplacer("kubectl comity join ", "kubectl comity join --hub HUB ", "kubectl comity leave ", "kubectl comity leave --hub HUB ")
+
 // Fill replaces variables, each before its value, in a text of Fix for a cluster with that
-// exchange. A join of one that publishes in a hub names the hub, whose context is not known.
+// exchange.
 func Fill(text string, exchange model.ExchangeMode, values ...string) string {
 	if exchange == model.ExchangeHub {
-		text = strings.ReplaceAll(text, "kubectl comity join ", "kubectl comity join --hub HUB ")
+		text = inHub.Replace(text)
 	}
 	return strings.NewReplacer(values...).Replace(text)
 }

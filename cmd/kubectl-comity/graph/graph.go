@@ -162,7 +162,7 @@ func (g *Graph) addImport(to string, i *mcsv1beta1.ServiceImport) {
 			list.Entries = append(list.Entries, model.Entry{SourceExport: model.SourceExport{Cluster: model.ClusterID(c.Cluster)}})
 		}
 	}
-	waiting, available := confirm.Waiting(i), meta.FindStatusCondition(i.Status.Conditions, condition.TypeAvailable)
+	waiting, available := confirm.Waiting(list, i.Status.Conditions), meta.FindStatusCondition(i.Status.Conditions, condition.TypeAvailable)
 	for at, entry := range list.Entries {
 		var problems []string
 		if entry.Absent != "" {

@@ -8,14 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
@@ -68,26 +68,22 @@ type part struct {
 	cluster  Cluster
 	objects  Objects
 	services []Service
-	problems []*finding.Finding
-	// groups are the problems of exports and imports by their causes.
-	groups map[string]*group
-	// silent are the problems of the peers that are not connected.
-	silent map[model.ClusterID]*finding.Finding
+	problems []*problem
+	// silent are the peers that are not connected, as causes of others.
+	silent map[model.ClusterID]cause
 	now    time.Time
 }
 
 func newPart(site *agent.Site, now time.Time) *part {
 	c := ClusterOf(site)
-	return &part{
-		Site: site, cluster: c, objects: Objects{ID: c.Name()}, now: now,
-		groups: map[string]*group{}, silent: map[model.ClusterID]*finding.Finding{},
-	}
+	return &part{Site: site, cluster: c, objects: Objects{ID: c.Name()}, now: now, silent: map[model.ClusterID]cause{}}
 }
 
-func (p *part) problem(object, format string, args ...any) *finding.Finding {
-	problem := &finding.Finding{Severity: finding.Error, Cluster: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)}
-	p.problems = append(p.problems, problem)
-	return problem
+func (p *part) problem(object, format string, args ...any) *problem {
+	f := finding.Finding{Severity: finding.Error, Cluster: p.cluster.Context, Object: object, Message: fmt.Sprintf(format, args...)}
+	added := &problem{f, cause{f.Cluster + " " + object, f.Message}}
+	p.problems = append(p.problems, added)
+	return added
 }
 
 // unread notes why objects of these kinds were not read. Kinds that the API server does not
@@ -115,7 +111,8 @@ func (p *part) read(ctx context.Context, namespace string) {
 	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
 	defer cancel()
 	if f := Agent(p.Site); f.Severity != finding.OK {
-		p.problem("agent", "%s", f.Message).Fix = f.Fix
+		added := p.problem("agent", "%s", f.Message)
+		added.Fix, added.cause = f.Fix, agentOf(p.cluster.Name())
 	}
 	if p.Err == nil {
 		p.certificate(ctx)
@@ -125,7 +122,7 @@ func (p *part) read(ctx context.Context, namespace string) {
 	p.strangers()
 	if p.lost(ctx) && p.cluster.State == NotInstalled {
 		p.cluster.State, p.cluster.Message = Hub, ""
-		p.problems = slices.DeleteFunc(p.problems, func(problem *finding.Finding) bool { return problem.Object == "agent" })
+		p.problems = slices.DeleteFunc(p.problems, func(problem *problem) bool { return problem.Object == "agent" })
 	}
 }
 
@@ -177,7 +174,7 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 	object := "Peer " + peer.Name
 	switch {
 	case peer.Spec.Removed:
-		p.problem(object, "%s%s; when it is done, repeat: kubectl comity leave --id %s %s", Leaving, after(why.Message), peer.Name, p.cluster.Context)
+		p.problem(object, "%s%s", Leaving, after(why.Message)).Fix = p.leave("when it is done, repeat: ", peer.Name)
 		return
 	case state == Unknown && p.Agent.Pod != nil && p.now.Sub(peer.CreationTimestamp.Time) > connectTime:
 		p.problem(object, "the agent has not set condition %s of the Peer yet", v1alpha1.PeerConnected)
@@ -190,10 +187,10 @@ func (p *part) addPeer(peer *v1alpha1.Peer) {
 		isEffect := kind == v1alpha1.PeerConnected && state == NotUsed // what is not accepted is not connected
 		isPending := c.Status == metav1.ConditionUnknown && p.now.Sub(c.LastTransitionTime.Time) < connectTime
 		if !isEffect && !isPending {
-			problem := p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
-			problem.Reason = c.Reason
-			if id := model.ClusterID(peer.Name); state != Connected && state != Drained && p.silent[id] == nil {
-				p.silent[id] = problem
+			added := p.problem(object, "%s is %s (%s)%s", c.Type, c.Status, c.Reason, after(c.Message))
+			added.Reason, added.cause = c.Reason, cause{object, c.Reason}
+			if id := model.ClusterID(peer.Name); state != Connected && state != Drained {
+				p.silent[id] = cmp.Or(p.silent[id], added.cause)
 			}
 		}
 	}
@@ -221,27 +218,28 @@ func (p *part) stateOfPeer(peer *v1alpha1.Peer) (State, metav1.Condition) {
 	return State(cmp.Or(connected.Reason, string(Unknown))), connected
 }
 
+// leave is the advice to remove a cluster here.
+func (p *part) leave(advice, id string) string {
+	return finding.Fill(advice+"kubectl comity leave --id "+id+" {here}", p.Agent.Mode, "{here}", p.cluster.Context)
+}
+
 // strangers reports the clusters that lists of imports name and that have no Peer: they
 // are not read, and what was imported from them stays.
 func (p *part) strangers() {
-	listed := map[model.ClusterID][]types.NamespacedName{}
 	for i := range p.objects.Imports {
 		imported := &p.objects.Imports[i]
 		for _, id := range model.Listed(imported) {
-			listed[id] = append(listed[id], types.NamespacedName{Namespace: imported.Namespace, Name: imported.Name})
+			// Without an agent, it is not known which of them is the cluster itself.
+			if p.cluster.ID == "" || string(id) == p.cluster.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
+				continue
+			}
+			added := p.problem("Peer "+string(id), "there is no Peer; what is imported from the cluster stays, such as %s", client.ObjectKeyFromObject(imported))
+			added.Fix, added.cause = p.leave("join it again, or: ", string(id)), cause{p.cluster.Context + " " + added.Object, "no Peer"}
 		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(listed)) {
-		// Without an agent, it is not known which of them is the cluster itself.
-		if p.cluster.ID == "" || string(id) == p.cluster.ID || slices.ContainsFunc(p.cluster.Peers, func(peer Peer) bool { return peer.ID == string(id) }) {
-			continue
-		}
-		p.problem("Peer "+string(id), "there is no Peer; what is imported from the cluster stays (%s); join it again, or run kubectl comity leave --id %s %s",
-			some(listed[id]), id, p.cluster.Context)
 	}
 }
 
-// lost reports the exports that a restore lost, one line for each cluster that publishes
+// lost reports the exports that a restore lost, as one problem for each cluster that publishes
 // here. It reports whether the cluster is a hub, in which several members publish.
 func (p *part) lost(ctx context.Context) (isHub bool) {
 	published, isHub, err := confirm.Published(ctx, p.Target.Client)
@@ -249,25 +247,18 @@ func (p *part) lost(ctx context.Context) (isHub bool) {
 		p.unread("exports", "", p.Target.Errorf("%w", err))
 	}
 	p.objects.Published = published
-	byCluster := map[model.ClusterID][]types.NamespacedName{}
+	reported := sets.New[string]()
 	for _, record := range published {
-		if record.IsLost() && !slices.Contains(byCluster[record.From], record.Service()) {
-			byCluster[record.From] = append(byCluster[record.From], record.Service())
+		export := fmt.Sprintf("%s of cluster %s", record.Service(), record.From)
+		if !record.IsLost() || reported.Has(export) {
+			continue
 		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(byCluster)) {
-		p.problem("exports of cluster "+string(id), "Lost: their ServiceExports disappeared with a restore, and they stay published (%s); create these again, or run kubectl comity confirm lost --all --context %s",
-			some(byCluster[id]), p.cluster.Context)
+		reported.Insert(export)
+		added := p.problem("exports of cluster "+string(record.From), "Lost: their ServiceExports disappeared with a restore, and they stay published, such as %s", record.Service())
+		added.Fix = "create these again, or: kubectl comity confirm lost --all --context " + p.cluster.Context
+		added.cause = cause{p.cluster.Context + " " + added.Object, "Lost"}
 	}
 	return isHub
-}
-
-// some is how many objects there are, and the first of them.
-func some(keys []types.NamespacedName) string {
-	if len(keys) == 1 {
-		return keys[0].String()
-	}
-	return fmt.Sprintf("%d, such as %s", len(keys), slices.MinFunc(keys, model.CompareKeys))
 }
 
 // after is a text behind a colon; empty if there is none.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -32,80 +31,38 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 		p.unread("services", mcsv1beta1.GroupVersion.String(), p.Target.Errorf("%w", err))
 	}
 	for i := range exports.Items {
-		e := &exports.Items[i]
-		s, notWell := p.addService(mcsv1beta1.ServiceExportKindName, e.ObjectMeta, e.Status.Conditions)
-		isRefused := slices.ContainsFunc(notWell, func(c metav1.Condition) bool {
-			return c.Type == condition.TypeValid || c.Type == condition.TypeAdmitted
-		})
-		for _, c := range notWell {
-			if isRefused && (c.Type == condition.TypeReady || c.Reason == condition.ReasonNotPublished) {
-				continue // follows from that
-			}
-			p.note(s, c, p.behind(c, model.List{}))
-		}
+		p.addService(mcsv1beta1.ServiceExportKindName, &exports.Items[i], exports.Items[i].Status.Conditions)
 	}
 	for i := range imports.Items {
-		p.addImport(&imports.Items[i])
+		p.addService(mcsv1beta1.ServiceImportKindName, &imports.Items[i], imports.Items[i].Status.Conditions)
 	}
 	p.objects.Exports, p.objects.Imports = exports.Items, imports.Items
 }
 
-// addImport notes the conditions of an import.
-func (p *part) addImport(imported *mcsv1beta1.ServiceImport) {
-	// Other implementations write no list. One that cannot be read is reported by the agent.
-	list, _ := model.ParseList(imported.Annotations[model.AnnotationList])
-	s, notWell := p.addService(mcsv1beta1.ServiceImportKindName, imported.ObjectMeta, imported.Status.Conditions)
-	for _, c := range notWell {
-		absent, _ := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != "" })
-		clusters := []model.ClusterID{cmp.Or(p.behind(c, list), absent.Cluster)}
-		switch waiting := confirm.Waiting(imported); {
-		case c.Type == condition.TypeTakeoverHeld && len(waiting) > 0:
-			clusters = slices.Sorted(maps.Keys(waiting))
-		case c.Type == condition.TypeFrozen && len(list.Entries) > 0:
-			clusters[0] = list.Entries[0].Cluster
-		}
-		for _, id := range clusters {
-			p.note(s, c, id)
-		}
-	}
-}
-
-// group is the problem that several exports, or imports, have because of one cluster.
-type group struct {
-	problem *finding.Finding
-	first   string
-	count   int
-}
-
-// note reports a condition that is not as it should be. because is the cluster because of
-// which it is so; empty if none is known. Of one cause there is one problem.
-func (p *part) note(s Service, c metav1.Condition, because model.ClusterID) {
-	if silent := p.silent[because]; silent != nil && slices.Contains(effects, c.Reason) {
-		silent.Affects++
-		return
-	}
-	state := fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
-	cause := s.Kind + " " + state + " " + string(because)
-	g := p.groups[cause]
-	if g == nil {
-		name := s.Namespace + "/" + s.Name
-		p.groups[cause] = &group{p.problem(s.Kind+" "+name, "%s%s", state, after(c.Message)), name, 1}
-		return
-	}
-	g.count++
-	g.problem.Object = fmt.Sprintf("%d %ss, such as %s", g.count, s.Kind, g.first)
-	if c.Type == condition.TypeTakeoverHeld && because != "" {
-		g.problem.Message = fmt.Sprintf("%s: an export of cluster %s waits to decide them; kubectl comity confirm takeover --all --from %s --context %s",
-			state, because, because, p.cluster.Context)
-	}
-}
-
-// addService shows an export or an import, and gives the conditions that are not as they
+// addService shows an export or an import, and as problems the conditions that are not as they
 // should be.
-func (p *part) addService(kind string, object metav1.ObjectMeta, conditions []metav1.Condition) (s Service, notWell []metav1.Condition) {
-	s = Service{Context: p.cluster.Context, Cluster: p.cluster.ID, Kind: kind, Namespace: object.Namespace, Name: object.Name, Conditions: conditions}
-	p.services = append(p.services, s)
-	return s, model.Without(conditions, func(c metav1.Condition) bool { return !bad(c) })
+func (p *part) addService(kind string, object client.Object, conditions []metav1.Condition) {
+	// Other implementations write no list. One that cannot be read is reported by the agent.
+	list, _ := model.ParseList(object.GetAnnotations()[model.AnnotationList])
+	p.services = append(p.services, Service{p.cluster.Context, p.cluster.ID, kind, object.GetNamespace(), object.GetName(), conditions})
+	isRefused := slices.ContainsFunc(conditions, func(c metav1.Condition) bool {
+		return bad(c) && (c.Type == condition.TypeValid || c.Type == condition.TypeAdmitted)
+	})
+	for _, c := range conditions {
+		if !bad(c) || isRefused && (c.Type == condition.TypeReady || c.Reason == condition.ReasonNotPublished) {
+			continue // the latter follows from that
+		}
+		state := fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
+		because := p.because(c, list, conditions)
+		noted := p.problem(kind+" "+client.ObjectKeyFromObject(object).String(), "%s%s", state, after(c.Message))
+		noted.cause = cause{p.cluster.Context + " " + kind + " " + string(because), state}
+		if silent, is := p.silent[because]; is && slices.Contains(effects, c.Reason) {
+			noted.cause = silent
+		}
+		if c.Type == condition.TypeTakeoverHeld && because != "" {
+			noted.Fix = fmt.Sprintf("kubectl comity confirm takeover --all --from %s --context %s", because, p.cluster.Context)
+		}
+	}
 }
 
 // bad is true for a condition that says that something is wrong, not for one
@@ -119,72 +76,72 @@ var effects = []string{
 	condition.ReasonLost, condition.ReasonWithdrawn, model.ReasonUnreachable, model.ReasonFrozen, string(model.SourceNotRead),
 }
 
-// behind is the silent peer that a condition of an export or import waits for; empty if it
-// waits for none. list is that of an import.
-func (p *part) behind(c metav1.Condition, list model.List) model.ClusterID {
-	if !slices.Contains(effects, c.Reason) {
-		return ""
+// because is the cluster because of which a condition of an export or import is not as it
+// should be; empty if none is known. list is that of an import.
+func (p *part) because(c metav1.Condition, list model.List, conditions []metav1.Condition) model.ClusterID {
+	if waiting := slices.Sorted(maps.Keys(confirm.Waiting(list, conditions))); c.Type == condition.TypeTakeoverHeld && len(waiting) > 0 {
+		return waiting[0]
 	}
-	ids := slices.Sorted(maps.Keys(p.silent))
-	if len(ids) == 1 {
-		return ids[0]
+	if c.Type == condition.TypeFrozen && len(list.Entries) > 0 {
+		return list.Entries[0].Cluster
 	}
-	for _, id := range ids { // "Lost in b, c: …" is what an export says
-		if _, isListed := list.Find(id); isListed || len(list.Entries) == 0 && regexp.MustCompile(`( in |, )`+string(id)+`\b`).MatchString(c.Message) {
-			return id
-		}
+	if silent := slices.Sorted(maps.Keys(p.silent)); slices.Contains(effects, c.Reason) && len(silent) > 0 {
+		named := slices.IndexFunc(silent, func(id model.ClusterID) bool { // "Lost in b, c: …" is what an export says
+			_, isListed := list.Find(id)
+			return isListed || strings.Contains(c.Message, " "+string(id))
+		})
+		return silent[max(named, 0)]
 	}
-	return ""
+	absent, _ := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != "" })
+	return absent.Cluster
 }
+
+// problem is what is wrong. Those with the same cause are shown as one.
+type problem struct {
+	finding.Finding
+	cause cause
+}
+
+// cause is an object with its state, or several objects with the same state.
+type cause struct{ object, state string }
 
 // causes are the problems of all parts: one for each cause, those of clusters and peers
 // first. A peer whose agent does not run is an effect of that, and one that is silent to
 // several clusters is one cause.
 func causes(parts []*part) []finding.Finding {
-	stopped := map[string]*finding.Finding{}
-	for _, p := range parts {
-		if p.cluster.State == NotRunning {
-			stopped[p.cluster.ID] = p.problems[0] // that of the agent
+	all := slices.Concat(model.Map(parts, func(p *part) []*problem { return p.problems })...)
+	byRank := func(a, b *problem) int { return cmp.Compare(rank(a), rank(b)) }
+	slices.SortStableFunc(all, byRank)
+	known := map[cause]*problem{}
+	var found []*problem
+	for _, p := range all {
+		stopped := known[agentOf(strings.TrimPrefix(p.cause.object, "Peer "))]
+		if stopped != nil && slices.Contains([]string{condition.ReasonLost, remote.ReasonHeartbeatMissing}, p.cause.state) {
+			p.cause = stopped.cause
+		}
+		switch same := known[p.cause]; {
+		case same == nil:
+			known[p.cause], found = p, append(found, p)
+		case same.Object == p.Object && same.Cluster != p.Cluster:
+			same.Cluster += ", " + p.Cluster
+		default:
+			same.Affects++
 		}
 	}
-	type key struct{ peer, reason string }
-	silent := map[key]*finding.Finding{}
-	var found []*finding.Finding
-	for _, p := range parts {
-		for _, problem := range p.problems {
-			k := key{strings.TrimPrefix(problem.Object, "Peer "), problem.Reason}
-			is := p.silent[model.ClusterID(k.peer)] == problem
-			isHeartbeat := slices.Contains([]string{condition.ReasonLost, remote.ReasonHeartbeatMissing}, k.reason)
-			switch same := silent[k]; {
-			case is && isHeartbeat && stopped[k.peer] != nil:
-				stopped[k.peer].Affects += 1 + problem.Affects
-				continue
-			case is && same != nil:
-				same.Cluster += ", " + problem.Cluster
-				same.Affects += problem.Affects
-				continue
-			case is:
-				silent[k] = problem
-			}
-			// An import that two clusters may wait for has two causes.
-			if !slices.ContainsFunc(found, func(f *finding.Finding) bool { return *f == *problem }) {
-				found = append(found, problem)
-			}
-		}
-	}
-	slices.SortStableFunc(found, func(a, b *finding.Finding) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Affects, a.Affects))
-	})
-	return append([]finding.Finding{}, model.Map(found, func(problem *finding.Finding) finding.Finding { return *problem })...)
+	slices.SortStableFunc(found, func(a, b *problem) int { return cmp.Or(byRank(a, b), cmp.Compare(b.Affects, a.Affects)) })
+	return append([]finding.Finding{}, model.Map(found, func(p *problem) finding.Finding { return p.Finding })...)
 }
+
+// agentOf is the cause of what follows from an agent that does not run.
+func agentOf(cluster string) cause { return cause{"agent of cluster " + cluster, ""} }
 
 // rank orders clusters before peers, and both before exports and imports, which have
 // their causes elsewhere.
-func rank(p *finding.Finding) int {
-	switch {
-	case strings.Contains(p.Object, mcsv1beta1.ServiceExportKindName) || strings.Contains(p.Object, mcsv1beta1.ServiceImportKindName):
+func rank(p *problem) int {
+	switch kind, _, _ := strings.Cut(p.Object, " "); kind {
+	case mcsv1beta1.ServiceExportKindName, mcsv1beta1.ServiceImportKindName:
 		return 2
-	case strings.HasPrefix(p.Object, "Peer "):
+	case "Peer":
 		return 1
 	}
 	return 0

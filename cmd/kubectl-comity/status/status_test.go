@@ -46,30 +46,35 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	list := model.List{Formed: noon, Entries: []model.Entry{
 		{SourceExport: model.SourceExport{Cluster: "b", UID: "u", CreatedAt: noon}}, {SourceExport: model.SourceExport{Cluster: "c", UID: "v", CreatedAt: noon.Add(-time.Hour)}}, {SourceExport: model.SourceExport{Cluster: "d", UID: "w", CreatedAt: noon.Add(-time.Minute)}},
 	}}
-	p := &part{groups: map[string]*group{}}
-	p.addImport(&mcsv1beta1.ServiceImport{
+	p := &part{cluster: Cluster{Context: "a"}}
+	p.addService(mcsv1beta1.ServiceImportKindName, &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
-		Status:     mcsv1beta1.ServiceImportStatus{Conditions: []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "c waits")}},
-	})
-	if diff := cmp.Diff([]finding.Finding{{Severity: finding.Error, Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits"}}, causes([]*part{p})); diff != "" {
+	}, []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "c waits")})
+	want := []finding.Finding{{Severity: finding.Error, Cluster: "a", Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits",
+		Fix: "kubectl comity confirm takeover --all --from c --context a"}}
+	if diff := cmp.Diff(want, causes([]*part{p})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 // FAULT 49: a cause that concerns a hundred exports is one line.
 func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
-	p := &part{groups: map[string]*group{}}
+	p := &part{cluster: Cluster{Context: "a"}}
 	for _, name := range []string{"web", "api", "db"} {
-		p.note(Service{Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: name}, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}, "")
+		p.addService(mcsv1beta1.ServiceExportKindName, export(name), []metav1.Condition{{Type: "Available", Status: metav1.ConditionFalse, Reason: "TakeoverHeld", Message: name + " waits"}})
 	}
-	p.note(Service{Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: "web"}, metav1.Condition{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}, "")
-	want := []*finding.Finding{
-		{Severity: finding.Error, Object: "3 ServiceExports, such as shop/web", Message: "Available is False (TakeoverHeld): web waits"},
-		{Severity: finding.Error, Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
+	p.addService(mcsv1beta1.ServiceExportKindName, export("web"), []metav1.Condition{{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}})
+	want := []finding.Finding{
+		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (TakeoverHeld): web waits", Affects: 2},
+		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
 	}
-	if diff := cmp.Diff(want, p.problems); diff != "" {
+	if diff := cmp.Diff(want, causes([]*part{p})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+func export(name string) *mcsv1beta1.ServiceExport {
+	return &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 }
 
 func sample() Report {
@@ -141,15 +146,13 @@ func TestAProblemIsACause(t *testing.T) {
 			peer.Status.Conditions = []metav1.Condition{conditionOf("Connected", "Lost", "no heartbeat of "+id)}
 			p.addPeer(peer)
 		}
-		for _, c := range exports {
-			p.note(Service{Kind: mcsv1beta1.ServiceExportKindName, Namespace: "shop", Name: "web"}, c, p.behind(c, model.List{}))
-		}
+		p.addService(mcsv1beta1.ServiceExportKindName, export("web"), exports)
 		return p
 	}
 	lost := conditionOf("Available", "Lost", "imported by 0 of 2 clusters; Lost in a, b: it may be gone")
 	missing := conditionOf("Available", "NamespaceMissing", "in b")
 	stopped := &part{cluster: Cluster{Context: "d", ID: "d", State: NotRunning}}
-	stopped.problem("agent", "no replica leads")
+	stopped.problem("agent", "no replica leads").cause = agentOf("d")
 	want := []finding.Finding{
 		{Severity: finding.Error, Cluster: "d", Object: "agent", Message: "no replica leads", Affects: 2},
 		{Severity: finding.Error, Cluster: "a, c", Object: "Peer b", Message: "Connected is False (Lost): no heartbeat of b", Reason: "Lost", Affects: 2},

@@ -162,7 +162,7 @@ func (h hop) serviceImport() Step {
 	if !slices.ContainsFunc(c.imported.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == string(h.from.ID()) }) {
 		return h.step(checkImport, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID()))
 	}
-	entries, waiting := c.list().Entries, confirm.Waiting(c.imported)
+	entries, waiting := c.list().Entries, confirm.Waiting(c.list(), conditions)
 	_, waits := waiting[h.from.ID()]
 	// Because of this export. The message names another one, and its source says that it is missing.
 	isOwn := map[string]bool{

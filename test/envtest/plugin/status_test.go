@@ -253,8 +253,8 @@ var _ = Describe("status", func() {
 		imported(namespace, "one", nil, entry("a", "own", "", time.Time{}), entry("b", "u", "", time.Time{}), entry("gone", "v", "", time.Time{}))
 		imported(namespace, "two", nil, entry("gone", "v", "", time.Time{}))
 		peer("b", nil, good()...)
-		Expect(read().Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "Peer gone", Message: "there is no Peer; what is imported from the cluster stays (2, such as " + namespace +
-			"/one); join it again, or run kubectl comity leave --id gone a"}))
+		Expect(read().Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "Peer gone", Message: "there is no Peer; what is imported from the cluster stays, such as " + namespace + "/one",
+			Affects: 1, Fix: "join it again, or: kubectl comity leave --id gone a"}))
 	})
 	It("has one line for each cluster and cause of imports that wait", func() {
 		peer("b", nil, good()...)
@@ -268,9 +268,10 @@ var _ = Describe("status", func() {
 		}
 		imported(namespace, "single", held("b"), entry("c", "u", "", time.Time{}), older(entry("b", "uid-b", "", time.Time{})))
 		Expect(read().Problems).To(ConsistOf(
-			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message},
-			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "12 ServiceImports, such as " + namespace + "/held-00",
-				Message: "TakeoverHeld is True (TakeoverHeld): an export of cluster c waits to decide them; kubectl comity confirm takeover --all --from c --context a"},
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message,
+				Fix: "kubectl comity confirm takeover --all --from b --context a"},
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/held-00", Message: "TakeoverHeld is True (TakeoverHeld): " + held("c")[0].Message,
+				Affects: 11, Fix: "kubectl comity confirm takeover --all --from c --context a"},
 		))
 	})
 	It("has one line for the exports that a restore lost, and the command", func() {
@@ -279,8 +280,8 @@ var _ = Describe("status", func() {
 			lose(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "lost"}})
 		}
 		Expect(read().Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "exports of cluster a",
-			Message: "Lost: their ServiceExports disappeared with a restore, and they stay published (2, such as " + namespace +
-				"/db); create these again, or run kubectl comity confirm lost --all --context a"}))
+			Message: "Lost: their ServiceExports disappeared with a restore, and they stay published, such as " + namespace + "/db",
+			Affects: 1, Fix: "create these again, or: kubectl comity confirm lost --all --context a"}))
 	})
 	It("shows the conditions of exports, and the bad ones as problems", func() {
 		namespace := newNamespace()
