@@ -37,7 +37,6 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/trace"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/verify"
 	"github.com/comity-mcs/comity/policies/engine/child"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // long is the text of `kubectl comity --help`.
@@ -112,83 +111,17 @@ func New(env *command.Env) *cobra.Command {
 		trace.New(env),
 		verify.New(env),
 		newVersion(env),
-		newCompletion(env),
 		child.Command(), // by which policy check and its like compile a policy
 	)
 	return root
 }
 
-// versions is what `kubectl comity version` prints.
-type versions struct {
-	Plugin string           `json:"plugin"`
-	Agents []status.Cluster `json:"agents"`
-	// Skew says which versions differ by too much.
-	Skew string `json:"skew,omitempty"`
-}
-
 func newVersion(env *command.Env) *cobra.Command {
-	var output command.Output
-	var clientOnly bool
-	cmd := env.Command("version [CONTEXT...]", "Print the versions of this plugin and of the agents",
-		`Print the versions of this plugin and of the agents in the given contexts, and
-whether they differ by more than one minor version.
-
-The exit code is 1 if an agent's version cannot be read or differs by too much.`,
-		"  kubectl comity version a b\n  kubectl comity version --client", 0,
-		func(ctx context.Context, env *command.Env, args []string) (err error) {
-			var sites []*agent.Site
-			if !clientOnly {
-				if sites, err = agent.Sites(ctx, env, args); err != nil {
-					return err
-				}
-			}
-			found := versions{Plugin: command.Version, Agents: model.Map(sites, status.ClusterOf), Skew: agent.Skew(sites)}
-			return output.Conclude(env.Out, "Versions", &found, agent.Problems(sites) == nil && found.Skew == "", func() {
-				env.Printf("Plugin: %s\n", found.Plugin)
-				if clientOnly {
-					return
-				}
-				table := command.NewTable(env.Out, "\nCONTEXT", "CLUSTER", "NAMESPACE", "COMITY")
-				for _, c := range found.Agents {
-					table.Row(c.Context, c.ID, c.Namespace, c.Version)
-				}
-				table.Flush()
-				for _, s := range sites {
-					if s.Err != nil {
-						env.Warnf("%s", s.Err)
-					}
-				}
-				if found.Skew != "" {
-					env.Warnf("%s", found.Skew)
-				}
-			})
-		})
-	output.AddFlags(cmd)
-	cmd.Flags().BoolVar(&clientOnly, "client", false, "Print the version of this plugin alone, without a request to a cluster")
-	return cmd
-}
-
-const completionLong = `Print the program that kubectl runs to complete the commands, flags and contexts
-of this plugin. Store it once on the PATH as kubectl_complete-comity:
-
-  kubectl comity completion > ~/.local/bin/kubectl_complete-comity
-  chmod +x ~/.local/bin/kubectl_complete-comity
-
-Completion of kubectl itself must be set up in the shell: see
-kubectl completion --help.`
-
-// completionScript is what kubectl runs with the words that were typed after
-// "kubectl comity"; the answer is in the protocol of cobra.
-const completionScript = `#!/bin/sh
-# Completes "kubectl comity" for kubectl.
-exec kubectl-comity __complete "$@"
-`
-
-func newCompletion(env *command.Env) *cobra.Command {
-	return command.New("completion", "Print the program that completes the commands of this plugin", completionLong,
-		"  kubectl comity completion > ~/.local/bin/kubectl_complete-comity", cobra.NoArgs,
+	return command.New("version", "Print the version of this plugin",
+		`Print the version of this plugin. kubectl comity status shows those of the agents, and
+whether they differ by more than one minor version.`, "  kubectl comity version", cobra.NoArgs,
 		func(context.Context, []string) error {
-			env.Printf("%s", completionScript)
+			env.Printf("Plugin: %s\n", command.Version)
 			return nil
 		})
 }

@@ -65,6 +65,7 @@ type Objects struct {
 // part is what one site contributes.
 type part struct {
 	*agent.Site
+	agent    finding.Finding
 	cluster  Cluster
 	objects  Objects
 	services []Service
@@ -75,8 +76,13 @@ type part struct {
 }
 
 func newPart(site *agent.Site, now time.Time) *part {
-	c := ClusterOf(site)
-	return &part{Site: site, cluster: c, objects: Objects{ID: c.Name()}, now: now, silent: map[model.ClusterID]cause{}}
+	p := &part{Site: site, agent: Agent(site), now: now, silent: map[model.ClusterID]cause{}}
+	p.cluster = Cluster{Context: site.Context, State: State(p.agent.Reason), Since: p.agent.Since, Message: p.agent.Message}
+	if a := site.Agent; p.cluster.State != NotInstalled {
+		p.cluster.ID, p.cluster.ClusterSet, p.cluster.Version, p.cluster.Exchange, p.cluster.Namespace = string(a.ID), a.Set, a.Version, string(a.Mode), a.Namespace
+	}
+	p.objects.ID = p.cluster.Name()
+	return p
 }
 
 func (p *part) problem(object, format string, args ...any) *problem {
@@ -110,9 +116,9 @@ func (p *part) read(ctx context.Context, namespace string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
 	defer cancel()
-	if f := Agent(p.Site); f.Severity != finding.OK {
-		added := p.problem("agent", "%s", f.Message)
-		added.Fix, added.cause = f.Fix, agentOf(p.cluster.Name())
+	if p.agent.Severity != finding.OK {
+		added := p.problem("agent", "%s", p.agent.Message)
+		added.Fix, added.cause = p.agent.Fix, agentOf(p.cluster.Name())
 	}
 	if p.Err == nil {
 		p.certificate(ctx)

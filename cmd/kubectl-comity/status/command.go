@@ -297,16 +297,6 @@ type Cluster struct {
 	Peers              []Peer       `json:"peers,omitempty"`
 }
 
-// ClusterOf is a site with its agent, unless none is installed.
-func ClusterOf(site *agent.Site) Cluster {
-	f := Agent(site)
-	c := Cluster{Context: site.Context, State: State(f.Reason), Since: f.Since, Message: f.Message}
-	if a := site.Agent; c.State != NotInstalled {
-		c.ID, c.ClusterSet, c.Version, c.Exchange, c.Namespace = string(a.ID), a.Set, a.Version, string(a.Mode), a.Namespace
-	}
-	return c
-}
-
 // Name is the id of the cluster, or else the context.
 func (c Cluster) Name() string { return cmp.Or(c.ID, c.Context) }
 

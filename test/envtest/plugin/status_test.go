@@ -133,9 +133,8 @@ var _ = Describe("the agent", func() {
 		Expect(found.Namespace).To(Equal(namespace))
 		Expect(found.Pod.Name).To(Equal("comity-0"))
 		Expect(found.Container().Image).To(Equal("comity:test"))
-		got := run("version", "a")
-		Expect(got.code).To(BeZero(), got.err)
-		Expect(got.out).To(MatchRegexp(`a +a +%s +dev`, namespace))
+		got := run("status", "a")
+		Expect(got.out).To(MatchRegexp(`a +a +\S+ +dev`), got.err)
 	})
 	It("is not installed where only a Lease was left behind", func() {
 		create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: newNamespace(), Name: model.LeaderLease}})
@@ -203,6 +202,9 @@ var _ = Describe("status", func() {
 			for _, problem := range report.Problems {
 				Expect(problem.Object).To(Equal("Peer b"))
 				messages = append(messages, problem.Message)
+				if problem.Fix != "" {
+					messages = append(messages, problem.Fix)
+				}
 			}
 			Expect(messages).To(Equal(problems))
 		},
@@ -215,7 +217,7 @@ var _ = Describe("status", func() {
 		Entry("two causes", nil, good(is("Complete", "False", "Missing", "x"), is("WithinLimits", "False", "LimitExceeded", "y")), status.Connected,
 			"WithinLimits is False (LimitExceeded): y", "Complete is False (Missing): x"),
 		Entry("a removal that is pending", func(p *exchangev1alpha1.Peer) { p.Spec.Removed = true }, []metav1.Condition{is("Removed", "False", "Removing", "12 imports are left")}, status.Leaving,
-			"Leaving: 12 imports are left; when it is done, repeat: kubectl comity leave --id b a"),
+			"Leaving: 12 imports are left", "when it is done, repeat: kubectl comity leave --id b a"),
 		Entry("a refused change, with the former one in use", nil, good(is("Accepted", "False", "InvalidKubeconfig", "it runs a program")), status.Connected, "Accepted is False (InvalidKubeconfig): it runs a program"),
 	)
 	It("is one cause that a peer is silent, and the imports that wait for it are counted", func() {
