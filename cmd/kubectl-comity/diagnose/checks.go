@@ -17,9 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -193,59 +191,6 @@ func zones(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	return []finding.Finding{{Severity: finding.Warning, Object: "Node " + without[0], Reason: "ZoneMissing",
 		Message: fmt.Sprintf("%d of %d Nodes have no label %s; there, the order of tiers and trafficDistribution have no effect", len(without), len(nodes.Items), corev1.LabelTopologyZone),
 		Fix:     "kubectl --context " + c.Context + " label node " + strings.Join(without, " ") + " " + corev1.LabelTopologyZone + "=ZONE"}}, nil
-}
-
-// names finds the objects that Comity did not create and that have the names of what it
-// imports.
-func names(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
-	if c.importsNothing() {
-		return nil, nil
-	}
-	expected := c.expected()
-	kinds := []schema.GroupVersionKind{schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind("ServiceImport"), corev1.SchemeGroupVersion.WithKind("Service")}
-	err = join.EachOf(ctx, c.Target.Client, kinds, func(o *metav1.PartialObjectMetadata) error {
-		object := o.Kind + " " + o.Namespace + "/" + o.Name
-		imported, is := expected[object]
-		if !is || model.IsManaged(o) {
-			return nil
-		}
-		reason, problem := model.ReasonForeignImport, ", so nothing of that name is imported"
-		if o.Kind == "Service" {
-			reason, problem = model.ReasonNameTaken, " and has the name of the derived Service of import "+imported
-		}
-		all = append(all, finding.Finding{Object: object, Reason: reason,
-			Message: fmt.Sprintf("it was not created by Comity%s; it belongs to %s", problem, model.OwnerOf(o)),
-			Fix:     fmt.Sprintf("rename it, or: kubectl --context %s -n %s delete %s %s", c.Context, o.Namespace, strings.ToLower(o.Kind), o.Name)})
-		return nil
-	})
-	return all, err
-}
-
-// expected are the objects that Comity makes of exports of other clusters, and those whose
-// names conditions of imports say to be taken: by kind and name, with the import.
-func (c *cluster) expected() map[string]string {
-	all := map[string]string{}
-	expect := func(namespace, name string) {
-		imported := namespace + "/" + name
-		all["ServiceImport "+imported] = imported
-		for _, derived := range []string{model.DerivedName(name), model.AlternateDerivedName(name)} {
-			all["Service "+namespace+"/"+derived] = imported
-		}
-	}
-	for _, other := range c.all {
-		for i := range other.objects.Exports {
-			export := &other.objects.Exports[i]
-			if scope, err := model.ListedScope(client.ObjectKeyFromObject(export), export, nil); err == nil && other != c && scope.Contains(c.ID()) {
-				expect(export.Namespace, export.Name)
-			}
-		}
-	}
-	for _, s := range c.status.Services {
-		if ready := meta.FindStatusCondition(s.Conditions, "Ready"); s.Kind == "ServiceImport" && ready != nil && ready.Reason == model.ReasonNameTaken {
-			expect(s.Namespace, s.Name)
-		}
-	}
-	return all
 }
 
 // tokens reads the credentials of Peers, and asks those clusters that are diagnosed, too,

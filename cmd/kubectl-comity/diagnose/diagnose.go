@@ -295,3 +295,16 @@ func connections(_ context.Context, c *cluster) (all []finding.Finding, err erro
 	}
 	return all, nil
 }
+
+// names are the exports and imports of which status says that others have their names.
+func names(_ context.Context, c *cluster) (all []finding.Finding, err error) {
+	contexts := model.Map(c.all, func(other *cluster) string { return other.Context })
+	for _, f := range c.status.Problems {
+		if slices.Contains([]string{model.ReasonNameTaken, model.ReasonForeignImport}, f.Reason) {
+			_, name, _ := strings.Cut(f.Object, " ")
+			f.Fix = "see which object it is, and what deletes it: kubectl comity trace " + name + " " + strings.Join(contexts, " ")
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}

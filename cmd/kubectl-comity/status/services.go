@@ -55,7 +55,7 @@ func (p *part) addService(kind string, object client.Object, conditions []metav1
 		state := fmt.Sprintf("%s is %s (%s)", c.Type, c.Status, c.Reason)
 		because := p.because(c, list, conditions)
 		noted := p.problem(kind+" "+client.ObjectKeyFromObject(object).String(), "%s%s", state, after(c.Message))
-		noted.cause = cause{p.cluster.Context + " " + kind + " " + string(because), state}
+		noted.Reason, noted.cause = c.Reason, cause{p.cluster.Context + " " + kind + " " + string(because), state}
 		if silent, is := p.silent[because]; is && slices.Contains(effects, c.Reason) {
 			noted.cause = silent
 		}

@@ -50,7 +50,7 @@ func TestAnImportForWhichTwoClustersMayWaitIsOneProblem(t *testing.T) {
 	p.addService(mcsv1beta1.ServiceImportKindName, &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: map[string]string{model.AnnotationList: list.String()}},
 	}, []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, "c waits")})
-	want := []finding.Finding{{Severity: finding.Error, Cluster: "a", Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits",
+	want := []finding.Finding{{Severity: finding.Error, Cluster: "a", Object: "ServiceImport shop/web", Message: "TakeoverHeld is True (TakeoverHeld): c waits", Reason: "TakeoverHeld",
 		Fix: "kubectl comity confirm takeover --all --from c --context a"}}
 	if diff := cmp.Diff(want, causes([]*part{p})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -65,8 +65,8 @@ func TestExportsWithTheSameProblemAreOneLine(t *testing.T) {
 	}
 	p.addService(mcsv1beta1.ServiceExportKindName, export("web"), []metav1.Condition{{Type: "Conflict", Status: metav1.ConditionTrue, Reason: "PortConflict"}})
 	want := []finding.Finding{
-		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (TakeoverHeld): web waits", Affects: 2},
-		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)"},
+		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (TakeoverHeld): web waits", Reason: "TakeoverHeld", Affects: 2},
+		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Conflict is True (PortConflict)", Reason: "PortConflict"},
 	}
 	if diff := cmp.Diff(want, causes([]*part{p})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -156,7 +156,7 @@ func TestAProblemIsACause(t *testing.T) {
 	want := []finding.Finding{
 		{Severity: finding.Error, Cluster: "d", Object: "agent", Message: "no replica leads", Affects: 2},
 		{Severity: finding.Error, Cluster: "a, c", Object: "Peer b", Message: "Connected is False (Lost): no heartbeat of b", Reason: "Lost", Affects: 2},
-		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b"},
+		{Severity: finding.Error, Cluster: "a", Object: "ServiceExport shop/web", Message: "Available is False (NamespaceMissing): in b", Reason: "NamespaceMissing"},
 	}
 	if diff := cmp.Diff(want, causes([]*part{in("a", lost, missing), in("c", lost), stopped})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -21,7 +21,6 @@ import (
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/model"
 )
 
 // fault is something that is wrong in a cluster, with what is found of it.
@@ -76,18 +75,15 @@ var besideOthers = []fault{
 	}, finding.Finding{Severity: finding.Error, Check: "NetworkPolicies", Cluster: "a", Object: "NetworkPolicy closed/own-only", Reason: "NotAdmitted",
 		Fix: "kubectl comity networkpolicy closed/web a | kubectl --context a apply -f -", Docs: finding.Docs("troubleshooting.md#networkpolicy")},
 		"Pods of exported Service closed/web, such as web, admit no address of cluster b (10.2.0.0/16, spec.acceptedCIDRs of Peer b)"},
-	{"a name taken by a foreign Service", func(SpecContext) {
+	{"a name that another object has", func(ctx SpecContext) {
 		export("taken")
-		create("b", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "taken", Name: model.DerivedName("web"), Labels: map[string]string{"app.kubernetes.io/managed-by": "team-x"}},
-			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}})
-	}, finding.Finding{Severity: finding.Error, Check: "names", Cluster: "b", Object: "Service taken/" + model.DerivedName("web"), Reason: "NameTaken",
-		Fix: "rename it, or: kubectl --context b -n taken delete service " + model.DerivedName("web"), Docs: finding.Docs("troubleshooting.md#not-imported")},
-		"has the name of the derived Service of import taken/web; it belongs to team-x"},
-	{"a ServiceImport of somebody else", func(SpecContext) {
-		export("foreign")
-		create("b", &mcsv1beta1.ServiceImport{ObjectMeta: named("foreign", "web"), Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}}})
-	}, finding.Finding{Severity: finding.Error, Check: "names", Cluster: "b", Object: "ServiceImport foreign/web", Reason: "ForeignImport",
-		Fix: "rename it, or: kubectl --context b -n foreign delete serviceimport web", Docs: finding.Docs("troubleshooting.md#not-imported")}, "nothing of that name is imported; it belongs to field owner"},
+		e := &mcsv1beta1.ServiceExport{}
+		Expect(api["a"].Get(ctx, client.ObjectKey{Namespace: "taken", Name: "web"}, e)).To(Succeed())
+		e.Status.Conditions = []metav1.Condition{{Type: "Available", Status: metav1.ConditionFalse, Reason: "NameTaken", Message: "NameTaken in b: others have the names", LastTransitionTime: metav1.Now()}}
+		Expect(api["a"].Status().Update(ctx, e)).To(Succeed())
+	}, finding.Finding{Severity: finding.Error, Check: "names", Cluster: "a", Object: "ServiceExport taken/web", Reason: "NameTaken",
+		Fix: "see which object it is, and what deletes it: kubectl comity trace taken/web a b", Docs: finding.Docs("troubleshooting.md#not-imported")},
+		"Available is False (NameTaken): NameTaken in b: others have the names"},
 	{"an expired certificate of the webhook", func(SpecContext) {
 		change("a", &corev1.Secret{ObjectMeta: named(comity, "comity-webhook-cert")}, func(s *corev1.Secret) { s.Data[corev1.TLSCertKey] = expired() })
 	}, finding.Finding{Severity: finding.Error, Check: "webhook", Cluster: "a", Object: "Secret comity-system/comity-webhook-cert", Reason: "CertificateExpired",

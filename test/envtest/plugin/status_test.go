@@ -270,9 +270,9 @@ var _ = Describe("status", func() {
 		}
 		imported(namespace, "single", held("b"), entry("c", "u", "", time.Time{}), older(entry("b", "uid-b", "", time.Time{})))
 		Expect(read().Problems).To(ConsistOf(
-			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message,
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/single", Message: "TakeoverHeld is True (TakeoverHeld): " + held("b")[0].Message, Reason: "TakeoverHeld",
 				Fix: "kubectl comity confirm takeover --all --from b --context a"},
-			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/held-00", Message: "TakeoverHeld is True (TakeoverHeld): " + held("c")[0].Message,
+			finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceImport " + namespace + "/held-00", Message: "TakeoverHeld is True (TakeoverHeld): " + held("c")[0].Message, Reason: "TakeoverHeld",
 				Affects: 11, Fix: "kubectl comity confirm takeover --all --from c --context a"},
 		))
 	})
@@ -298,7 +298,7 @@ var _ = Describe("status", func() {
 		Expect(report.Services).To(HaveLen(1))
 		Expect(report.Services[0].Conditions).To(ContainElement(HaveField("Type", "Ready")))
 		Expect(report.Problems).To(ConsistOf(finding.Finding{Severity: finding.Error, Cluster: "a", Object: "ServiceExport " + namespace + "/web",
-			Message: "Available is False (NamespaceMissing): imported by 0 of 1 clusters"}))
+			Message: "Available is False (NamespaceMissing): imported by 0 of 1 clusters", Reason: "NamespaceMissing"}))
 	})
 })
 
