@@ -92,7 +92,7 @@ func (r Report) print(env *command.Env) {
 			shown = f.Severity
 		}
 		if f.Severity != finding.OK {
-			env.Printf("  %s\n      fix: %s\n      see: %s\n", f, f.Fix, f.Docs)
+			env.Printf("  %s\n%s", f, f.Advice("      "))
 		} else if clusters := passed[f.Check]; clusters[0] == f.Cluster {
 			env.Printf("  %s: %s\n", f.Check, strings.Join(clusters, ", "))
 		}

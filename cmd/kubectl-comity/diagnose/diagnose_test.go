@@ -48,16 +48,16 @@ func TestTheReportHasTheWorstFirstAndEachFaultWithItsFix(t *testing.T) {
 	report.print(command.NewEnv(genericiooptions.IOStreams{Out: &out, ErrOut: &out}))
 	const want = `Error:
   b: DNS: ConfigMap kube-system/coredns (ZoneMissing): no zone
-      fix: enable it
-      see: D
+      fix:  enable it
+      docs: D
 Warning:
   b: clocks (ClockSkew): late
-      fix: set it
-      see: D
+      fix:  set it
+      docs: D
 NotRead:
   a: tokens: forbidden
-      fix: ask
-      see: D
+      fix:  ask
+      docs: D
 OK:
   agent: a, b
 `

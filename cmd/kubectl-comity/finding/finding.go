@@ -76,6 +76,17 @@ func (f Finding) String() string {
 	return line
 }
 
+// Advice is what fixes the finding, and where that is explained, in lines of their own.
+func (f Finding) Advice(indent string) (lines string) {
+	if f.Fix != "" {
+		lines = indent + "fix:  " + f.Fix + "\n"
+	}
+	if f.Docs != "" {
+		lines += indent + "docs: " + f.Docs + "\n"
+	}
+	return lines
+}
+
 // Docs is the address of a page of docs/, with its anchor: "troubleshooting.md#dns".
 func Docs(page string) string { return "https://github.com/comity-mcs/comity/blob/main/docs/" + page }
 

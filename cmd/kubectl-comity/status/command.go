@@ -129,10 +129,7 @@ func (r Report) print(env *command.Env, now time.Time) {
 	} else {
 		env.Printf("Problems:\n")
 		for _, problem := range r.Problems {
-			env.Printf("  %s\n", problem)
-			if problem.Fix != "" {
-				env.Printf("    fix: %s\n", problem.Fix)
-			}
+			env.Printf("  %s\n%s", problem, problem.Advice("    "))
 		}
 		env.Printf("\n")
 	}

@@ -78,7 +78,6 @@ func (o *options) run(ctx context.Context, env *command.Env, args []string) erro
 func Service(ctx context.Context, sites []*agent.Site, key types.NamespacedName, from, to string, isTried bool) Report {
 	all := make(clusters, len(sites))
 	command.InParallel(sites, func(i int, site *agent.Site) { all[i] = read(ctx, site, key) })
-	all.credentials(ctx)
 	report := all.trace(from, to)
 	report.connect(ctx, isTried)
 	report.conclude()
@@ -128,11 +127,6 @@ func (s clusters) exporters() []model.ClusterID {
 			exporting = append(exporting, c.ID())
 		}
 		exporting = append(exporting, model.Map(c.list().Entries, func(e model.Entry) model.ClusterID { return e.Cluster })...)
-		for _, p := range c.peers.Items {
-			if id := model.ClusterID(p.Name); (hop{s, s.of(id), c}).report() != nil {
-				exporting = append(exporting, id)
-			}
-		}
 	}
 	switch {
 	case len(exporting) > 0:
@@ -221,11 +215,10 @@ func (r Report) print(env *command.Env, now time.Time) {
 	env.Printf("Service %s/%s\n", r.Namespace, r.Name)
 	for _, e := range r.Exports {
 		env.Printf("\nfrom cluster %s\n", e.Cluster)
-		printSteps(env, now, "", e.Steps, len(e.Ways) == 0)
-		for i, w := range e.Ways {
-			branch, indent := branch(i == len(e.Ways)-1)
-			env.Printf("%sto cluster %s\n", branch, w.To)
-			printSteps(env, now, indent, w.Steps, true)
+		printSteps(env, now, "  ", e.Steps)
+		for _, w := range e.Ways {
+			env.Printf("  to cluster %s\n", w.To)
+			printSteps(env, now, "    ", w.Steps)
 		}
 	}
 	switch {
@@ -238,32 +231,21 @@ func (r Report) print(env *command.Env, now time.Time) {
 	}
 }
 
-// branch is a branch of the tree, and how the lines below it begin.
-func branch(isLast bool) (text, indent string) {
-	if isLast {
-		return "└─ ", "   "
-	}
-	return "├─ ", "│  "
-}
-
 var marks = map[finding.Severity]string{finding.OK: "ok", finding.Error: "BROKEN", finding.Warning: "warning", finding.NotRead: "not read"}
 
-// printSteps prints branches; the last one ends the tree if isLast is true.
-func printSteps(env *command.Env, now time.Time, indent string, steps []Step, isLast bool) {
-	for i, s := range steps {
-		branch, next := branch(isLast && i == len(steps)-1)
-		mark := marks[s.Severity]
+func printSteps(env *command.Env, now time.Time, indent string, steps []Step) {
+	for _, s := range steps {
+		mark, inside := marks[s.Severity], indent+"          "
 		if s.Follows {
 			mark = "follows"
 		}
-		inside := indent + next + "          "
-		env.Printf("%s%s%-8s  %s: %s", indent, branch, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
+		env.Printf("%s%-8s  %s: %s", indent, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
 		if s.Since != nil {
 			env.Printf(" (for %s)", duration.HumanDuration(now.Sub(s.Since.Time)))
 		}
 		env.Printf("\n")
 		if !s.Follows && s.Severity != finding.OK {
-			env.Printf("%s", s.remedy(inside))
+			env.Printf("%s", s.Advice(inside))
 		}
 	}
 }
@@ -278,15 +260,5 @@ func (s Step) text() string {
 
 // String names the step and where it is, what was found, and in lines of their own what fixes it.
 func (s Step) String() string {
-	return s.Check + " in " + s.Cluster + ": " + s.text() + "\n" + s.remedy("  ")
-}
-
-func (s Step) remedy(indent string) (lines string) {
-	if s.Fix != "" {
-		lines = indent + "fix:  " + s.Fix + "\n"
-	}
-	if s.Docs != "" {
-		lines += indent + "docs: " + s.Docs + "\n"
-	}
-	return lines
+	return s.Check + " in " + s.Cluster + ": " + s.text() + "\n" + s.Advice("  ")
 }

@@ -7,8 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,7 +40,7 @@ func (h hop) way() (steps []Step) {
 	if isOther {
 		steps = append(steps, h.peer())
 	}
-	return append(steps, h.source(), h.serviceImport(), h.derived(), h.slices(), h.dns())
+	return append(steps, h.source(), h.serviceImport(), h.slices(), h.dns())
 }
 
 // peer is the connection of the importer to the exporter.
@@ -80,12 +78,8 @@ func (h hop) source() Step {
 		state = model.SourceNotRead
 	}
 	switch {
-	case c.namespace == nil || c.namespace.DeletionTimestamp != nil:
-		return h.reported(model.ReasonNamespaceMissing, "the cluster has no namespace "+h.from.key.Namespace, report.Since)
 	case !report.Imported:
 		return h.reported(report.Reason, report.Message, report.Since)
-	case state == model.SourceRefused:
-		return h.reported(model.ReasonPolicyDenied, "Refused: a policy, or an annotation of the Namespace", since)
 	case !state.IsRead():
 		return h.step(checkSource, c, string(state), states[state]).since(since)
 	case !isListed:
@@ -114,6 +108,7 @@ var states = map[model.SourceState]string{
 	model.SourceEnded:     "the export was withdrawn, and its ServiceExport is gone",
 	model.SourceSuspended: "the export was withdrawn, and its ServiceExport exists",
 	model.SourceNotRead:   "the export is not read, and what exists of it is kept",
+	model.SourceRefused:   "a policy, or an annotation of the Namespace, refuses the export",
 	model.SourceMissing:   "the export is missing without a withdrawal, and what exists of it is kept; if it is gone for good, run kubectl comity confirm missing with the cluster",
 }
 
@@ -127,16 +122,12 @@ func (h hop) reported(reason, message string, since metav1.Time) Step {
 // obstacle names in the step of an import what is in its way.
 func (h hop) obstacle(s Step) Step {
 	switch s.Reason {
-	case model.ReasonNamespaceMissing:
-		s.Object = "Namespace " + h.from.key.Namespace
 	case model.ReasonNameTaken:
 		if taken, is := model.Find(h.to.derived, func(s *corev1.Service) bool { return !model.IsManaged(s) }); is {
 			s.Object = "Service " + taken.Namespace + "/" + taken.Name
 			s.Message += "; if nothing else needs Service " + taken.Name + ", delete it"
 			s.Fix = h.fill("kubectl --context {to} -n {ns} delete service "+taken.Name, h.to)
 		}
-	case model.ReasonForeignImport:
-		s.Message += "; if nothing else needs it, delete it"
 	case model.ReasonPolicyDenied:
 		if sources, err := model.SourcesOfNamespace(h.to.namespace); err == nil && !sources.Contains(h.from.ID()) {
 			s.Fix = h.fill(fmt.Sprintf("kubectl --context {to} annotate namespace {ns} --overwrite %s=%s,{a}", model.AnnotationImportFrom, sources), h.to)
@@ -152,7 +143,7 @@ func (h hop) serviceImport() Step {
 	case c.imported == nil:
 		return h.step(checkImport, c, "NotListed", "there is none")
 	case !model.IsManaged(c.imported):
-		return h.obstacle(h.step(checkImport, c, model.ReasonForeignImport, "Comity did not create it, so nothing is imported"))
+		return h.obstacle(h.step(checkImport, c, model.ReasonForeignImport, "Comity did not create it, so nothing is imported; if nothing else needs it, delete it"))
 	}
 	conditions := c.imported.Status.Conditions
 	ready := h.condition(checkImport, c, conditions, condition.TypeImportReady)
@@ -178,18 +169,6 @@ func (h hop) serviceImport() Step {
 		}
 	}
 	return ready
-}
-
-func (h hop) derived() Step {
-	s := h.to.derivedService()
-	if s == nil {
-		return h.step(checkDerived, h.to, "NotListed", "there is none")
-	}
-	text := s.Name + ", clusterset IP " + cmp.Or(strings.Join(s.Spec.ClusterIPs, ", "), "none")
-	if tiers := s.Annotations[model.AnnotationTiers]; tiers != "" {
-		text += ", tiers " + strconv.Quote(tiers)
-	}
-	return h.step(checkDerived, h.to, "", text).since(s.CreationTimestamp)
 }
 
 // imported are the ready endpoints of the export in the importer, as endpoints gives them.

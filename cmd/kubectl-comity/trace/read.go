@@ -11,19 +11,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/agent"
-	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/coredns"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/model"
 )
 
@@ -43,7 +39,6 @@ type cluster struct {
 	slices   discoveryv1.EndpointSliceList
 	records  v1alpha1.ExportRecordList
 	reports  v1alpha1.ImportRecordList
-	policies policyv1alpha1.ExportPolicyList
 	peers    v1alpha1.PeerList
 	dns      []finding.Finding
 	// unread is why objects of a kind were not read.
@@ -72,7 +67,6 @@ func read(ctx context.Context, site *agent.Site, key types.NamespacedName) *clus
 	list("EndpointSlice", &c.slices, client.InNamespace(key.Namespace))
 	list("ExportRecord", &c.records, record)
 	list("ImportRecord", &c.reports, record)
-	list("ExportPolicy", &c.policies)
 	list("Peer", &c.peers)
 	c.dns, c.unread["DNS"] = coredns.Check(ctx, site.Target, true)
 	return c
@@ -139,24 +133,6 @@ func (s clusters) of(id model.ClusterID) *cluster {
 		return c
 	}
 	return &cluster{Site: &agent.Site{Agent: agent.Agent{AgentInfo: model.AgentInfo{ID: id}}}, key: s[0].key}
-}
-
-// credentials asks each cluster whether it accepts what the others have for it: the agent
-// notices only once a watch ends.
-func (s clusters) credentials(ctx context.Context) {
-	command.InParallel(s, func(_ int, c *cluster) {
-		for i := range c.peers.Items {
-			p := &c.peers.Items[i]
-			exchange := s.exchange(s.of(model.ClusterID(p.Name)))
-			if exchange.Target == nil || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PeerConnected) {
-				continue
-			}
-			reason, message, err := join.CheckCredential(ctx, c.Target.Client, c.Agent.Namespace, *p, exchange.Target.Client)
-			if err == nil && (reason == "Expired" || reason == "Unauthorized") { // what the agent will set
-				meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.PeerConnected, Status: metav1.ConditionFalse, Reason: "Unauthorized", Message: message})
-			}
-		}
-	})
 }
 
 // exchange is where c publishes: its own API server, or the hub.

@@ -19,7 +19,6 @@ import (
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/networkpolicy"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/status"
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/status/condition"
 	"github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
@@ -31,17 +30,15 @@ type check struct{ name, object, fix, docs string }
 
 // The checks, in the order of the way, but for that of the agent, which is of package status.
 var (
-	checkService   = check{"Service", "Service {ns}/{name}", "", "conditions.md#serviceexport-valid-noservice"}
 	checkEndpoints = check{"Endpoints", "Service {ns}/{name}", podsOfOwner, "troubleshooting.md#no-endpoints"}
 	checkExport    = check{"ServiceExport", anExport, "", "concepts.md"}
 	checkPolicies  = check{"Policies", anExport, "", ""}
 	checkConflict  = check{"Conflict", anExport, "", ""}
 	checkPublished = check{"Published", anExport, "", ""}
-	checkRecord    = check{"ExportRecord", anExport, "the owner of the export corrects its scope", "troubleshooting.md#scope"}
+	checkRecord    = check{"ExportRecord", anExport, "the owner of the export, of the Namespace or of the labels of Peer {b} corrects the scope", "troubleshooting.md#scope"}
 	checkPeer      = check{"Peer {a}", "Peer {a}", finding.FixJoin, "peers.md#only-removed-removes"}
 	checkSource    = check{"Source", anImport, "", "imports.md#the-list"}
 	checkImport    = check{"ServiceImport", anImport, "", noImport}
-	checkDerived   = check{"Derived Service", anImport, "", noImport}
 	checkSlices    = check{"EndpointSlices", anImport, podsOfOwner, "troubleshooting.md#no-endpoints"}
 	checkDNS       = check{"CoreDNS", "", "", ""}
 	checkAnswer    = check{"DNS answer", "", "see CoreDNS and what is before it: kubectl --context {to} -n kube-system get pods -l k8s-app=kube-dns", "troubleshooting.md#dns"}
@@ -101,7 +98,9 @@ func (h hop) condition(of check, c *cluster, all []metav1.Condition, typ string)
 	reason, _, _ := strings.Cut(found.Reason, ",")
 	kind, _, _ := strings.Cut(of.object, " ")
 	s := h.step(of, c, reason, typ+" is "+string(found.Status)+": "+found.Message).since(found.LastTransitionTime)
-	s.Docs = finding.Condition(kind, typ, reason)
+	if !found.LastTransitionTime.IsZero() {
+		s.Docs = finding.Condition(kind, typ, reason)
+	}
 	return s
 }
 
@@ -118,7 +117,7 @@ func (h hop) exporting() []Step {
 	if err := c.whyUnread(); err != nil {
 		return []Step{h.untried(check{name: "Export"}, c, err)}
 	}
-	steps := append([]Step{h.agent(c)}, h.service()...)
+	steps := []Step{h.agent(c)}
 	if err := c.whyUnread("ServiceExport"); err != nil {
 		return append(steps, h.untried(checkExport, c, err))
 	}
@@ -126,11 +125,6 @@ func (h hop) exporting() []Step {
 		return append(steps, h.step(checkExport, c, "NoExport", "there is none"))
 	}
 	conditions := c.export.Status.Conditions
-	if len(conditions) == 0 {
-		return append(steps, h.step(checkExport, c, model.ReasonPending, "it has no conditions: the agent has not seen it").since(c.export.CreationTimestamp))
-	}
-	admitted := h.condition(checkPolicies, c, conditions, condition.TypeAdmitted)
-	admitted.Message += c.answers()
 	conflict := h.condition(checkConflict, c, conditions, condition.TypeConflict)
 	if conflict.Severity == finding.Error { // the Service is imported all the same
 		conflict.Severity = finding.Warning
@@ -139,7 +133,13 @@ func (h hop) exporting() []Step {
 	if published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, c.publishes) { // some importers read it
 		published.Severity = finding.Warning
 	}
-	return append(steps, h.condition(checkExport, c, conditions, condition.TypeValid), admitted, conflict, published)
+	steps = append(steps, h.condition(checkExport, c, conditions, condition.TypeValid),
+		h.condition(checkPolicies, c, conditions, condition.TypeAdmitted), conflict, published)
+	if err := c.whyUnread("EndpointSlice"); err != nil {
+		return append(steps, h.untried(checkEndpoints, c, err))
+	}
+	_, reason, message := c.endpoints(c.key.Name, "")
+	return append(steps, h.step(checkEndpoints, c, reason, message))
 }
 
 // publishes is true for a record of the export that is in force.
@@ -155,20 +155,6 @@ func (h hop) agent(c *cluster) Step {
 		s.Reason = ""
 	}
 	return s
-}
-
-// service are the Service and its endpoints.
-func (h hop) service() []Step {
-	c := h.from
-	if err := c.whyUnread("Service", "EndpointSlice"); err != nil {
-		return []Step{h.untried(checkService, c, err)}
-	}
-	if c.service == nil {
-		return []Step{h.step(checkService, c, "NoService", "there is none")}
-	}
-	_, reason, message := c.endpoints(c.key.Name, "")
-	found := h.step(checkService, c, "", "of type "+string(c.service.Spec.Type)).since(c.service.CreationTimestamp)
-	return []Step{found, h.step(checkEndpoints, c, reason, message)}
 }
 
 // endpoint is a ready one, with the slice that it is of.
@@ -197,30 +183,6 @@ func (c *cluster) endpoints(service string, source model.ClusterID) (ready []end
 	return ready, reason, fmt.Sprintf("%d of %d are ready", len(ready), n)
 }
 
-// answers is what each policy says of the export.
-func (c *cluster) answers() string {
-	var texts []string
-	for _, p := range c.policies.Items {
-		if p.Spec.Stage == policyv1alpha1.StageImport {
-			continue
-		}
-		answer, v := " allows it", ptr.Deref(p.Status.Violations, policyv1alpha1.Violations{})
-		if int(v.Total) > len(v.Items) {
-			answer = " is violated by more exports than its status names"
-		}
-		for _, item := range v.Items {
-			if item.Namespace == c.key.Namespace && item.Name == c.key.Name {
-				answer = fmt.Sprintf(" (%s): %s", p.Spec.Enforcement, item.Message)
-			}
-		}
-		texts = append(texts, p.Name+answer)
-	}
-	if len(texts) == 0 {
-		return ""
-	}
-	return " [" + strings.Join(texts, "; ") + "]"
-}
-
 // record says whether a record of the export is where the importer reads it, or what
 // leaves that cluster out.
 func (h hop) record() Step {
@@ -247,8 +209,8 @@ func (h hop) record() Step {
 	return s
 }
 
-// leftOut says why nothing is published for the importer, and what widens the scope if that
-// leaves it out.
+// leftOut says why nothing is published for the importer, and what widens the scope if the
+// list of the export leaves it out.
 func (h hop) leftOut() (reason, why, fix string) {
 	c, to := h.from, h.to.ID()
 	if c.export == nil {
@@ -266,15 +228,8 @@ func (h hop) leftOut() (reason, why, fix string) {
 	case scope.Contains(to):
 		return condition.ReasonNotPublished, "it is in the scope, and there is no record; join restores exchange namespaces, and the agent the records", ""
 	}
-	var fixes []string
 	if listed, _ := model.ScopeOfExport(c.export); !listed.Contains(to) {
-		fixes = append(fixes, fmt.Sprintf("kubectl --context {from} -n {ns} annotate serviceexport {name} --overwrite %s=%s,%s", model.AnnotationExportTo, listed, to))
+		fix = fmt.Sprintf("kubectl --context {from} -n {ns} annotate serviceexport {name} --overwrite %s=%s,%s", model.AnnotationExportTo, listed, to)
 	}
-	if limit, err := model.ScopeOfNamespace(c.namespace); err == nil && !limit.Contains(to) {
-		fixes = append(fixes, fmt.Sprintf("kubectl --context {from} annotate namespace {ns} --overwrite %s=%s,%s", model.AnnotationExportTo, limit, to))
-	}
-	if selector := c.export.Annotations[model.AnnotationExportToSelector]; selector != "" && fixes == nil {
-		fixes = append(fixes, fmt.Sprintf("give Peer {b} labels that match %q: kubectl --context {from} label peer {b} KEY=VALUE", selector))
-	}
-	return "OutOfScope", "its scope is " + scope.String(), strings.Join(fixes, " && ")
+	return "OutOfScope", "its scope is " + scope.String(), fix
 }
