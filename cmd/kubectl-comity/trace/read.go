@@ -36,11 +36,11 @@ type cluster struct {
 	// derived are the Services with a name that a derived one can have.
 	derived []*corev1.Service
 	// slices are those of the namespace, records and reports those of the Service.
-	slices   discoveryv1.EndpointSliceList
-	records  v1alpha1.ExportRecordList
-	reports  v1alpha1.ImportRecordList
-	peers    v1alpha1.PeerList
-	dns      []finding.Finding
+	slices  discoveryv1.EndpointSliceList
+	records v1alpha1.ExportRecordList
+	reports v1alpha1.ImportRecordList
+	peers   v1alpha1.PeerList
+	dns     []finding.Finding
 	// unread is why objects of a kind were not read.
 	unread map[string]error
 }
