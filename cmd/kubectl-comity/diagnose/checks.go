@@ -14,10 +14,10 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -141,32 +141,23 @@ func definitions(_ context.Context, c *cluster) (all []finding.Finding, err erro
 	return all, err
 }
 
-// implementations are Deployments of others that create ServiceImports of this group.
-var implementations = map[string]string{
-	"submariner-lighthouse-agent":      "Submariner Lighthouse",
-	"cloud-map-mcs-controller-manager": "AWS Cloud Map MCS Controller",
-}
-
+// otherImplementations finds who else creates ServiceImports.
 func otherImplementations(ctx context.Context, c *cluster) (all []finding.Finding, err error) {
 	if c.importsNothing() {
 		return nil, nil // sync.import=false is for this
 	}
-	add := func(object, implementation string) {
-		all = append(all, finding.Finding{Severity: finding.Warning, Object: object, Reason: model.ReasonForeignImport,
-			Message: implementation + " implements the MCS API here, too; only one implementation may create ServiceImports",
-			Fix:     "switch off " + implementation + ", or let it import: " + c.Helm("--reset-then-reuse-values --set sync.import=false")})
-	}
-	for _, name := range slices.Sorted(maps.Keys(implementations)) {
-		var deployments appsv1.DeploymentList
-		err = errors.Join(err, c.Target.Client.List(ctx, &deployments, client.MatchingFields{metav1.ObjectNameField: name}))
-		for _, d := range deployments.Items {
-			add("Deployment "+d.Namespace+"/"+d.Name, implementations[name])
+	owners := map[string]string{} // with one ServiceImport of each
+	kinds := []schema.GroupVersionKind{schema.GroupVersion(mcsv1beta1.GroupVersion).WithKind("ServiceImport")}
+	err = join.EachOf(ctx, c.Target.Client, kinds, func(o *metav1.PartialObjectMetadata) error {
+		if !model.IsManaged(o) {
+			owners[model.OwnerOf(o)] = "ServiceImport " + client.ObjectKeyFromObject(o).String()
 		}
-	}
-	var cilium corev1.ConfigMap
-	err = errors.Join(err, client.IgnoreNotFound(c.Target.Get(ctx, metav1.NamespaceSystem, "cilium-config", &cilium)))
-	if cilium.Data["clustermesh-enable-mcs-api"] == "true" {
-		add("ConfigMap kube-system/cilium-config", "Cilium Cluster Mesh")
+		return nil
+	})
+	for _, owner := range slices.Sorted(maps.Keys(owners)) {
+		all = append(all, finding.Finding{Severity: finding.Warning, Object: owners[owner], Reason: model.ReasonForeignImport,
+			Message: "it belongs to " + owner + "; only one implementation of the MCS API may create ServiceImports",
+			Fix:     "switch the other one off, or let it import: " + c.Helm("--reset-then-reuse-values --set sync.import=false")})
 	}
 	return all, err
 }
@@ -292,17 +283,16 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 	if secret.Annotations["cert-manager.io/certificate-name"] != "" {
 		f.Fix = c.Kubectl("delete secret " + secret.Name) // cert-manager issues it again
 	}
-	if f.Reason, f.Message = certificateFault(chain, hooks, time.Now()); f.Reason == "" {
+	if f.Message = certificateFault(chain, hooks, time.Now()); f.Message == "" {
 		return nil, nil
 	}
+	f.Reason = "CertificateNotTrusted"
 	return []finding.Finding{f}, nil
 }
 
-// certificateFault says why the API server does not trust the certificate for a webhook.
-func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) (reason, message string) {
-	if ends := chain[0].NotAfter; !ends.After(now) {
-		return "CertificateExpired", fmt.Sprintf("the certificate of the webhook expired at %s; the API server refuses every export until it is renewed", ends.UTC().Format(time.RFC3339))
-	}
+// certificateFault says why the API server does not trust the certificate for a webhook; empty
+// if it does.
+func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) string {
 	options := x509.VerifyOptions{Intermediates: x509.NewCertPool(), CurrentTime: now}
 	for _, further := range chain[1:] {
 		options.Intermediates.AddCert(further)
@@ -314,8 +304,8 @@ func certificateFault(chain []*x509.Certificate, hooks []hook, now time.Time) (r
 			options.DNSName = one.Service.Name + "." + one.Service.Namespace + ".svc"
 		}
 		if _, err := chain[0].Verify(options); err != nil {
-			return "CertificateNotTrusted", fmt.Sprintf("the API server refuses every export, since the CA bundle of %s does not verify the certificate of the webhook: %v", one.object, err)
+			return fmt.Sprintf("the API server refuses every export, since the CA bundle of %s does not verify the certificate of the webhook: %v", one.object, err)
 		}
 	}
-	return "", ""
+	return ""
 }

@@ -92,13 +92,13 @@ func (p *part) problem(object, format string, args ...any) *problem {
 	return added
 }
 
-// unread notes why objects of these kinds were not read. Kinds that the API server does not
-// serve are a problem only where an agent is installed.
-func (p *part) unread(object, kinds string, err error) {
+// unread notes why objects were not read. Kinds that the API server does not serve are a
+// problem only where an agent is installed.
+func (p *part) unread(object string, err error) {
 	switch {
 	case meta.IsNoMatchError(err) && p.cluster.State == NotInstalled: // which is a problem already
 	case meta.IsNoMatchError(err):
-		p.problem("definitions", "the API server does not serve %s; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", kinds)
+		p.problem("definitions", "%v; the chart installs it (crds.enabled, crds.mcs.enabled), see docs/install.md", err)
 	default:
 		p.objects.Err = errors.Join(p.objects.Err, err)
 		p.problem(object, "%v", err)
@@ -111,7 +111,7 @@ const siteTimeout = 45 * time.Second
 
 func (p *part) read(ctx context.Context, namespace string) {
 	if p.Target == nil {
-		p.unread("cluster", "", p.Err)
+		p.unread("cluster", p.Err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
@@ -161,7 +161,7 @@ const connectTime = time.Minute
 func (p *part) peers(ctx context.Context) {
 	var found v1alpha1.PeerList
 	if err := p.Target.Client.List(ctx, &found); err != nil {
-		p.unread("peers", "Peers of "+v1alpha1.GroupVersion.String(), p.Target.Errorf("read the Peers: %w", err))
+		p.unread("peers", p.Target.Errorf("read the Peers: %w", err))
 	}
 	p.objects.Peers = found.Items
 	slices.SortFunc(found.Items, func(a, b v1alpha1.Peer) int { return cmp.Compare(a.Name, b.Name) })
@@ -250,7 +250,7 @@ func (p *part) strangers() {
 func (p *part) lost(ctx context.Context) (isHub bool) {
 	published, isHub, err := confirm.Published(ctx, p.Target.Client)
 	if err != nil {
-		p.unread("exports", "", p.Target.Errorf("%w", err))
+		p.unread("exports", p.Target.Errorf("%w", err))
 	}
 	p.objects.Published = published
 	reported := sets.New[string]()

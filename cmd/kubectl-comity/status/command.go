@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -25,7 +24,7 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// interval is how often --watch and --wait refresh the status.
+// interval is how often --wait refreshes the status.
 const interval = 2 * time.Second
 
 const long = `Show the clusters, the connections to their peers, and every export and import
@@ -45,7 +44,6 @@ The exit code is 1 if there is a problem.`
 // options are the flags.
 type options struct {
 	command.Output
-	watch     bool
 	wait      time.Duration
 	namespace string
 }
@@ -54,13 +52,10 @@ type options struct {
 func New(env *command.Env) *cobra.Command {
 	var o options
 	cmd := env.Command("status [CONTEXT...]", "Show clusters, peers, exports and imports, and their problems", long,
-		"  kubectl comity status a b\n  kubectl comity status a b --watch\n"+
-			"  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml", 0, o.run)
+		"  kubectl comity status a b\n  kubectl comity status a b --wait 2m\n  kubectl comity status -n shop -o yaml", 0, o.run)
 	o.AddFlags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVarP(&o.watch, "watch", "w", false, "Refresh the status until interrupted; if the output is not a terminal, print it again when it changes")
 	flags.DurationVar(&o.wait, "wait", 0, "Wait until there is no problem, and print the status then, or when this time is over")
-	cmd.MarkFlagsMutuallyExclusive("watch", "wait")
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "Show only the exports and imports of this namespace")
 	return cmd
 }
@@ -70,42 +65,17 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 	if err != nil {
 		return err
 	}
-	report, _ := Read(ctx, sites, o.namespace, time.Now())
-	again := func(pause time.Duration) Report {
+	for end := time.Now().Add(o.wait); ; agent.Read(ctx, env, sites) {
+		report, _ := Read(ctx, sites, o.namespace, time.Now())
+		if report.Healthy || !time.Now().Before(end) || ctx.Err() != nil {
+			return o.Conclude(env.Out, "ClusterSetStatus", &report, report.Healthy, func() { report.print(env, time.Now()) })
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(interval):
 		}
-		agent.Read(ctx, env, sites)
-		report, _ := Read(ctx, sites, o.namespace, time.Now())
-		return report
 	}
-	for end := time.Now().Add(o.wait); !report.Healthy && time.Now().Before(end) && ctx.Err() == nil; {
-		report = again(min(interval, time.Until(end)))
-	}
-	err = o.show(env, report)
-	for o.watch && err == nil {
-		next := again(interval)
-		if ctx.Err() != nil {
-			break // What was cut short is no change.
-		}
-		if !o.Structured() && env.IsTerminal(env.Raw) {
-			_, _ = env.Raw.Write([]byte(clearScreen))
-		} else if equality.Semantic.DeepEqual(report, next) {
-			continue
-		}
-		err = o.show(env, next)
-		report = next
-	}
-	return cmp.Or(err, command.PrintedIf(!report.Healthy))
 }
-
-func (o options) show(env *command.Env, report Report) error {
-	return o.Print(env.Out, "ClusterSetStatus", &report, func() { report.print(env, time.Now()) })
-}
-
-// clearScreen moves a terminal's cursor to the top and erases what is below.
-const clearScreen = "\033[H\033[2J"
 
 // print shows the report to a person.
 func (r Report) print(env *command.Env, now time.Time) {
@@ -245,11 +215,8 @@ func Agent(site *agent.Site) finding.Finding {
 		state, f.Severity, f.Since = Running, finding.OK, nil
 		f.Message = fmt.Sprintf("Comity %s, Pod %s leads", site.Agent.Version, site.Agent.Pod.Name)
 		for _, c := range site.Agent.Pod.Status.Conditions {
-			if c.Type != corev1.PodReady {
-				continue
-			}
-			if f.Since = timeOf(c.LastTransitionTime.Time); c.Status != corev1.ConditionTrue {
-				state, f.Severity, f.Message = Degraded, finding.Warning, "the leader is not ready: "+c.Message
+			if c.Type == corev1.PodReady {
+				f.Since = timeOf(c.LastTransitionTime.Time)
 			}
 		}
 	case site.Target == nil:

@@ -28,7 +28,7 @@ func (p *part) readServices(ctx context.Context, namespace string) {
 	var imports mcsv1beta1.ServiceImportList
 	within := client.InNamespace(namespace)
 	if err := cmp.Or(p.Target.Client.List(ctx, &exports, within), p.Target.Client.List(ctx, &imports, within)); err != nil {
-		p.unread("services", mcsv1beta1.GroupVersion.String(), p.Target.Errorf("%w", err))
+		p.unread("services", p.Target.Errorf("%w", err))
 	}
 	for i := range exports.Items {
 		p.addService(mcsv1beta1.ServiceExportKindName, &exports.Items[i], exports.Items[i].Status.Conditions)

@@ -239,7 +239,11 @@ func printSteps(env *command.Env, now time.Time, indent string, steps []Step) {
 		if s.Follows {
 			mark = "follows"
 		}
-		env.Printf("%s%-8s  %s: %s", indent, mark, s.Check, strings.ReplaceAll(s.text(), "\n", "\n"+inside))
+		text := strings.ReplaceAll(s.Message, "\n", "\n"+inside)
+		if s.Reason != "" {
+			text = s.Reason + ": " + text
+		}
+		env.Printf("%s%-8s  %s: %s", indent, mark, s.Check, text)
 		if s.Since != nil {
 			env.Printf(" (for %s)", duration.HumanDuration(now.Sub(s.Since.Time)))
 		}
@@ -250,15 +254,5 @@ func printSteps(env *command.Env, now time.Time, indent string, steps []Step) {
 	}
 }
 
-// text is the reason of a step that is not as it should be, and what was found.
-func (s Step) text() string {
-	if s.Reason == "" {
-		return s.Message
-	}
-	return s.Reason + ": " + s.Message
-}
-
-// String names the step and where it is, what was found, and in lines of their own what fixes it.
-func (s Step) String() string {
-	return s.Check + " in " + s.Cluster + ": " + s.text() + "\n" + s.Advice("  ")
-}
+// String has the finding, and in lines of their own what fixes it.
+func (s Step) String() string { return s.Finding.String() + "\n" + s.Advice("  ") }

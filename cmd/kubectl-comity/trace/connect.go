@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ import (
 
 const (
 	// targetSeconds bound each connection, maxEndpoints how many there are on a way, and
-	// connectTimeout all that are tried from one cluster.
+	// connectTimeout all of them.
 	targetSeconds, maxEndpoints = 3, 50
 	connectTimeout              = time.Minute
 )
@@ -39,7 +38,7 @@ const (
 // connect adds the last steps to each way: what the leader of the importer's agent finds, if
 // what is imported was read and no step before is broken. Only if isAsked, anything is tried.
 func (r *Report) connect(ctx context.Context, isAsked bool) {
-	pending := map[*cluster][]*Way{}
+	var pending []*Way
 	for _, e := range r.Exports {
 		for n := range e.Ways {
 			w := &e.Ways[n]
@@ -50,11 +49,13 @@ func (r *Report) connect(ctx context.Context, isAsked bool) {
 			case to.Err != nil || to.whyImportUnread() != nil || isBroken(e.Steps) || isBroken(w.Steps):
 				w.notTried("")
 			default:
-				pending[to] = append(pending[to], w)
+				pending = append(pending, w)
 			}
 		}
 	}
-	command.InParallel(slices.Collect(maps.Keys(pending)), func(_ int, to *cluster) { to.try(ctx, pending[to]) })
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	command.InParallel(pending, func(_ int, w *Way) { w.try(ctx) })
 }
 
 func (w *Way) notTried(why string) {
@@ -63,26 +64,15 @@ func (w *Way) notTried(why string) {
 	}
 }
 
-// try asks the leader of the cluster's agent for what ways end with.
-func (c *cluster) try(ctx context.Context, ways []*Way) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	request := probe.Request{TimeoutSeconds: targetSeconds}
-	for _, w := range ways {
-		for _, t := range append([]string{w.hop.name()}, w.hop.targets()...) {
-			request.Targets = append(request.Targets, probe.Target{Target: t})
-		}
+// try asks the leader of the importer's agent.
+func (w *Way) try(ctx context.Context) {
+	targets := model.Map(append([]string{w.hop.name()}, w.hop.targets()...), func(t string) probe.Target { return probe.Target{Target: t} })
+	found, err := agent.Probe(ctx, w.hop.to.Target, w.hop.to.Agent, probe.Request{TimeoutSeconds: targetSeconds, Targets: targets})
+	if err != nil {
+		w.notTried(": " + err.Error())
+		return
 	}
-	found, err := agent.Probe(ctx, c.Target, c.Agent, request)
-	for _, w := range ways {
-		if err != nil {
-			w.notTried(": " + err.Error())
-			continue
-		}
-		end := 1 + len(w.hop.targets())
-		w.Steps = append(w.Steps, w.hop.answered(found[0]), w.hop.connected(ctx, found[1:end]))
-		found = found[end:]
-	}
+	w.Steps = append(w.Steps, w.hop.answered(found[0]), w.hop.connected(ctx, found[1:]))
 }
 
 // name is the clusterset name, as no search domain changes it.

@@ -124,17 +124,21 @@ func (h hop) exporting() []Step {
 	if c.export == nil {
 		return append(steps, h.step(checkExport, c, "NoExport", "there is none"))
 	}
-	conditions := c.export.Status.Conditions
-	conflict := h.condition(checkConflict, c, conditions, condition.TypeConflict)
-	if conflict.Severity == finding.Error { // the Service is imported all the same
-		conflict.Severity = finding.Warning
+	for _, of := range []struct {
+		check
+		condition string
+		// isPart is true if the Service is imported all the same, by some.
+		isPart bool
+	}{
+		{checkExport, condition.TypeValid, false}, {checkPolicies, condition.TypeAdmitted, false}, {checkConflict, condition.TypeConflict, true},
+		{checkPublished, condition.TypeReady, slices.ContainsFunc(h.exchange(c).records.Items, c.publishes)},
+	} {
+		s := h.condition(of.check, c, c.export.Status.Conditions, of.condition)
+		if of.isPart && s.Severity == finding.Error {
+			s.Severity = finding.Warning
+		}
+		steps = append(steps, s)
 	}
-	published := h.condition(checkPublished, c, conditions, condition.TypeReady)
-	if published.Severity == finding.Error && slices.ContainsFunc(h.exchange(c).records.Items, c.publishes) { // some importers read it
-		published.Severity = finding.Warning
-	}
-	steps = append(steps, h.condition(checkExport, c, conditions, condition.TypeValid),
-		h.condition(checkPolicies, c, conditions, condition.TypeAdmitted), conflict, published)
 	if err := c.whyUnread("EndpointSlice"); err != nil {
 		return append(steps, h.untried(checkEndpoints, c, err))
 	}

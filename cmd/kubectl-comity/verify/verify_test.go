@@ -68,9 +68,9 @@ func TestACheckThatFailsSaysWhy(t *testing.T) {
 		from, to      *member
 		message, step string
 	}{
-		{"nothing is imported", well, well, "it is not imported", "Service"},
+		{"nothing is imported", well, well, "it is not imported", "ServiceExport"},
 		{"the export was refused", refused, well, "denied", ""},
-		{"the importer's own export was refused", well, refused, "it is not imported", "Service"},
+		{"the importer's own export was refused", well, refused, "it is not imported", "ServiceExport"},
 		{"the importer has no Pod to fetch with", well, broken, "no image", ""},
 	} {
 		got := test.to.check(ended, test.from)
@@ -104,7 +104,7 @@ b      b    IPv4     2.0 ms
 b      b    IPv6     2.0 ms
 
 FAILED: b fetching from a over IPv6: timed out
-  Connection in b: NotRouted: 0 of 1
+  b: Connection (NotRouted): 0 of 1
   fix:  check routes
 
 FAILED: a fetching from b: denied

@@ -86,8 +86,8 @@ var besideOthers = []fault{
 		"Available is False (NameTaken): NameTaken in b: others have the names"},
 	{"an expired certificate of the webhook", func(SpecContext) {
 		change("a", &corev1.Secret{ObjectMeta: named(comity, "comity-webhook-cert")}, func(s *corev1.Secret) { s.Data[corev1.TLSCertKey] = expired() })
-	}, finding.Finding{Severity: finding.Error, Check: "webhook", Cluster: "a", Object: "Secret comity-system/comity-webhook-cert", Reason: "CertificateExpired",
-		Fix: "kubectl --context a -n comity-system delete secret comity-webhook-cert", Docs: finding.Docs("install.md#without-cert-manager")}, "the certificate of the webhook expired at "},
+	}, finding.Finding{Severity: finding.Error, Check: "webhook", Cluster: "a", Object: "Secret comity-system/comity-webhook-cert", Reason: "CertificateNotTrusted",
+		Fix: "kubectl --context a -n comity-system delete secret comity-webhook-cert", Docs: finding.Docs("install.md#without-cert-manager")}, "certificate has expired"},
 	{"rights that the agent lost", func(SpecContext) {
 		change("a", &rbacv1.ClusterRole{ObjectMeta: named("", "comity")}, func(r *rbacv1.ClusterRole) {
 			for i := range r.Rules {
@@ -125,12 +125,11 @@ var besideOthers = []fault{
 	}, finding.Finding{Severity: finding.Warning, Check: "zones of Nodes", Cluster: "b", Object: "Node nowhere", Reason: "ZoneMissing",
 		Fix: "kubectl --context b label node nowhere topology.kubernetes.io/zone=ZONE", Docs: finding.Docs("settings.md#annotations")}, "1 of 3 Nodes have no label"},
 	{"another implementation", func(SpecContext) {
-		labels := map[string]string{"app": "lighthouse"}
-		create("b", &appsv1.Deployment{ObjectMeta: named("default", "submariner-lighthouse-agent"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}}})
-	}, finding.Finding{Severity: finding.Warning, Check: "other implementations", Cluster: "b", Object: "Deployment default/submariner-lighthouse-agent", Reason: "ForeignImport",
-		Fix: "switch off Submariner Lighthouse, or let it import: helm upgrade --install comity oci://ghcr.io/comity-mcs/charts/comity --kube-context b --namespace comity-system" +
-			" --reset-then-reuse-values --set sync.import=false", Docs: finding.Docs("settings.md#modes")}, "Submariner Lighthouse implements the MCS API here, too"},
+		create("b", &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Labels: map[string]string{"app.kubernetes.io/managed-by": "submariner"}},
+			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Port: 80}}}})
+	}, finding.Finding{Severity: finding.Warning, Check: "other implementations", Cluster: "b", Object: "ServiceImport default/web", Reason: "ForeignImport",
+		Fix: "switch the other one off, or let it import: helm upgrade --install comity oci://ghcr.io/comity-mcs/charts/comity --kube-context b --namespace comity-system" +
+			" --reset-then-reuse-values --set sync.import=false", Docs: finding.Docs("settings.md#modes")}, "it belongs to submariner"},
 }
 
 // hiding keep others from being looked for.
