@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -300,18 +299,21 @@ const awaitInterval = 500 * time.Millisecond
 // Await calls do until it succeeds. When ctx has ended, it gives the last error of do.
 func Await(ctx context.Context, do func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextCancel(ctx, awaitInterval, true, func(ctx context.Context) (bool, error) {
+	for {
 		err := do(ctx)
+		if err == nil {
+			return nil
+		}
 		// The error of a request that was cut short says nothing. Clients refuse one at the
 		// deadline, which may be before ctx has noticed it.
 		deadline, bounded := ctx.Deadline()
-		if ended := ctx.Err() != nil || bounded && !time.Now().Before(deadline); err == nil || last == nil || !ended {
+		if ended := ctx.Err() != nil || bounded && !time.Now().Before(deadline); last == nil || !ended {
 			last = err
 		}
-		return err == nil, nil
-	})
-	if err != nil && last == nil {
-		return err // do was never called
+		select {
+		case <-ctx.Done():
+			return last
+		case <-time.After(awaitInterval):
+		}
 	}
-	return last
 }

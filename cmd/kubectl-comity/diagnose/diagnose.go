@@ -117,10 +117,11 @@ type cluster struct {
 
 // When a check makes sense.
 const (
-	before = 1 << iota // with --pre
-	absent             // no agent is installed
-	member             // an agent should run
-	hub                // members publish here
+	unreachable = 1 << iota // its API server does not answer
+	before                  // with --pre
+	absent                  // no agent is installed
+	member                  // an agent should run
+	hub                     // members publish here
 )
 
 // check finds what is wrong in a cluster; nothing if all is well. An error says that it
@@ -140,14 +141,14 @@ var checks = []check{
 	{"cert-manager", "install.md#1-install-cert-manager", before | absent, certManager},
 	{"definitions", "install.md#2-install-comity", member | hub, definitions},
 	{"other implementations", "settings.md#modes", before | absent | member, otherImplementations},
-	{"agent", "troubleshooting.md#connection", absent | member, func(_ context.Context, c *cluster) ([]finding.Finding, error) {
+	{"agent", "troubleshooting.md#connection", unreachable | absent | member, func(_ context.Context, c *cluster) ([]finding.Finding, error) {
 		return []finding.Finding{status.Agent(c.Site)}, nil
 	}},
 	{"versions", "install.md#upgrade", member, versions},
 	{"webhook", "troubleshooting.md#policy", member, webhook},
 	{"rights of the agent", "security.md#a-stolen-token-of-the-agent", member, agentRights},
 	{"tokens", "peers.md#credentials", member, tokens},
-	{"peers", "troubleshooting.md#connection", member, connections},
+	{"peers", "troubleshooting.md#connection", member | hub, connections},
 	{"DNS", "troubleshooting.md#dns", before | absent | member, func(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 		return coredns.Check(ctx, c.Target, c.kind() == member)
 	}},
@@ -176,25 +177,14 @@ func Sites(ctx context.Context, sites []*agent.Site, pre bool) Report {
 			found[n*len(all)+i] = one.in(ctx, c)
 		}
 	})
-	var findings []finding.Finding
-	for _, c := range all {
-		if c.Target == nil {
-			f := status.Agent(c.Site)
-			f.Check = "cluster"
-			findings = append(findings, f)
-		} else if err := c.objects.Err; err != nil {
-			findings = append(findings, finding.Finding{Severity: finding.NotRead, Check: "cluster", Cluster: c.Context,
-				Message: err.Error(), Fix: notReadFix, Docs: finding.Docs("troubleshooting.md#connection")})
-		}
-	}
-	return newReport(append(findings, slices.Concat(found...)...))
+	return newReport(slices.Concat(found...))
 }
 
 const notReadFix = "name a context whose user may read it, or repeat the command"
 
 // in runs the check in a cluster.
 func (k check) in(ctx context.Context, c *cluster) []finding.Finding {
-	if c.Target == nil || k.when&c.kind() == 0 {
+	if k.when&c.kind() == 0 {
 		return nil
 	}
 	found, err := k.run(ctx, c)
@@ -216,6 +206,9 @@ func (k check) in(ctx context.Context, c *cluster) []finding.Finding {
 
 // kind says which checks make sense in the cluster.
 func (c *cluster) kind() int {
+	if c.Target == nil {
+		return unreachable
+	}
 	if c.status.Clusters == nil {
 		return before
 	}
@@ -279,7 +272,7 @@ func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
 	return nil, nil
 }
 
-// connections are the problems that status has with Peers.
+// connections are the problems that status has with Peers, or why something was not read.
 func connections(_ context.Context, c *cluster) (all []finding.Finding, err error) {
 	for _, f := range c.status.Problems {
 		name, is := strings.CutPrefix(f.Object, "Peer ")
@@ -293,7 +286,7 @@ func connections(_ context.Context, c *cluster) (all []finding.Finding, err erro
 		f.Fix = cmp.Or(f.Fix, c.fix(advice, name))
 		all = append(all, f)
 	}
-	return all, nil
+	return all, c.objects.Err
 }
 
 // names are the exports and imports of which status says that others have their names.

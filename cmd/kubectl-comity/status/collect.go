@@ -116,10 +116,6 @@ func (p *part) read(ctx context.Context, namespace string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, siteTimeout)
 	defer cancel()
-	if p.agent.Severity != finding.OK {
-		added := p.problem("agent", "%s", p.agent.Message)
-		added.Fix, added.cause = p.agent.Fix, agentOf(p.cluster.Name())
-	}
 	if p.Err == nil {
 		p.certificate(ctx)
 	}
@@ -128,7 +124,9 @@ func (p *part) read(ctx context.Context, namespace string) {
 	p.strangers()
 	if p.lost(ctx) && p.cluster.State == NotInstalled {
 		p.cluster.State, p.cluster.Message = Hub, ""
-		p.problems = slices.DeleteFunc(p.problems, func(problem *problem) bool { return problem.Object == "agent" })
+	} else if p.agent.Severity != finding.OK {
+		added := p.problem("agent", "%s", p.agent.Message)
+		added.Fix, added.cause = p.agent.Fix, agentOf(p.cluster.Name())
 	}
 }
 

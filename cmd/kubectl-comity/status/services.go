@@ -86,10 +86,7 @@ func (p *part) because(c metav1.Condition, list model.List, conditions []metav1.
 		return list.Entries[0].Cluster
 	}
 	if silent := slices.Sorted(maps.Keys(p.silent)); slices.Contains(effects, c.Reason) && len(silent) > 0 {
-		named := slices.IndexFunc(silent, func(id model.ClusterID) bool { // "Lost in b, c: …" is what an export says
-			_, isListed := list.Find(id)
-			return isListed || strings.Contains(c.Message, " "+string(id))
-		})
+		named := slices.IndexFunc(silent, func(id model.ClusterID) bool { return strings.Contains(c.Message, " "+string(id)) })
 		return silent[max(named, 0)]
 	}
 	absent, _ := model.Find(list.Entries, func(e model.Entry) bool { return e.Absent != "" })

@@ -194,7 +194,6 @@ func (h hop) record() Step {
 	if err := cmp.Or(c.whyUnread("ServiceExport", "Peer"), at.whyUnread("ExportRecord")); err != nil {
 		return h.untried(checkRecord, c, err)
 	}
-	var since metav1.Time
 	for _, r := range at.records.Items {
 		if r.Namespace != model.ExchangeNamespace(c.ID()) && r.Namespace != model.ScopedExchangeNamespace(c.ID(), to) {
 			continue
@@ -202,10 +201,9 @@ func (h hop) record() Step {
 		if c.publishes(r) {
 			return h.step(checkRecord, at, "", "published in namespace "+r.Namespace).since(r.CreationTimestamp)
 		}
-		since = ptr.Deref(r.Spec.WithdrawnAt, since)
 	}
 	reason, why, fix := h.leftOut()
-	s := h.step(checkRecord, c, reason, fmt.Sprintf("nothing is published for cluster %s: %s", to, why)).since(since)
+	s := h.step(checkRecord, c, reason, fmt.Sprintf("nothing is published for cluster %s: %s", to, why))
 	s.Fix = cmp.Or(h.fill(fix, c), s.Fix)
 	if reason == condition.ReasonClustersExcluded {
 		s.Docs = finding.Condition("ServiceExport", condition.TypeAdmitted, reason)

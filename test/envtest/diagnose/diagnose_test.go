@@ -88,7 +88,7 @@ var _ = Describe("diagnose", func() {
 		found := faults(ctx, "a", "dead")
 		Expect(found).To(HaveLen(1))
 		Expect(found[0]).To(And(HaveField("Cluster", "dead"), HaveField("Reason", "Unreachable"), HaveField("Severity", finding.Error)))
-		Expect(run(ctx, "diagnose", "a", "dead").out).To(And(HavePrefix("Error:\n  dead: cluster (Unreachable): "), ContainSubstring("  agent: a\n")))
+		Expect(run(ctx, "diagnose", "a", "dead").out).To(And(HavePrefix("Error:\n  dead: agent (Unreachable): "), ContainSubstring("  agent: a\n")))
 	})
 
 	DescribeTable("names planted faults, with what fixes them", func(ctx SpecContext, planted []fault) {
