@@ -143,12 +143,16 @@ What was imported of them is removed.`, "  kubectl comity confirm missing b --co
 			p.done = fmt.Sprintf("%d missing exports of cluster %s are gone", len(p.lines), id)
 			peer := &exchangev1alpha1.Peer{}
 			if err = target.Client.Get(ctx, client.ObjectKey{Name: string(id)}, peer); apierrors.IsNotFound(err) {
-				return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s", id, id, id, target.Context)
+				return p, fmt.Errorf("there is no Peer %s; to remove all that is imported from cluster %s, run kubectl comity leave --id %s %s (with --hub if members publish in a hub)", id, id, id, target.Context)
 			} else if err != nil {
 				return p, fmt.Errorf("read Peer %s: %w", id, err)
 			}
 			// Not the time of this machine: its clock may differ from that of the cluster, and
 			// what disappeared meanwhile was not shown.
+			if ahead := time.Until(latest); ahead > time.Minute {
+				return p, fmt.Errorf("the newest is missing since %s, %s from now, and what disappears until then would be confirmed, too; correct the clock of the cluster or of this machine, and repeat the command then",
+					latest.UTC().Format(time.RFC3339), ahead.Round(time.Second))
+			}
 			if before := peer.Spec.ConfirmMissingBefore; before == nil || before.Time.Before(latest) {
 				p.changes = []change{{peer, fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"confirmMissingBefore":%q}}`, peer.UID, latest.UTC().Format(time.RFC3339))}}
 			}

@@ -279,7 +279,7 @@ func webhook(ctx context.Context, c *cluster) ([]finding.Finding, error) {
 		return nil, err
 	}
 	f := finding.Finding{Object: "Secret " + secret.Namespace + "/" + secret.Name, Docs: finding.Docs("install.md#without-cert-manager"),
-		Fix: c.Kubectl(fmt.Sprintf("create secret tls %s --cert=tls.crt --key=tls.key --dry-run=client -o yaml | %s", secret.Name, c.Kubectl("apply -f -")))}
+		Fix: "replace the certificate in the Secret, which is your own, or webhook.certificate.caBundle of the chart"}
 	if secret.Annotations["cert-manager.io/certificate-name"] != "" {
 		f.Fix = c.Kubectl("delete secret " + secret.Name) // cert-manager issues it again
 	}

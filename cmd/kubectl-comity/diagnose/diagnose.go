@@ -24,7 +24,7 @@ import (
 
 const long = `Check what one export does not show: address ranges, definitions, the agent with its
 webhook, rights and tokens, DNS, zones, NetworkPolicies, names that others took, other
-implementations of the MCS API, versions and clocks.
+implementations of the MCS API, versions of Kubernetes, and clocks.
 
 Findings are listed with the worst first, and in the order in which to fix them. Each
 has the command that fixes it, or names the object and who owns it.
@@ -144,7 +144,6 @@ var checks = []check{
 	{"agent", "troubleshooting.md#connection", unreachable | absent | member, func(_ context.Context, c *cluster) ([]finding.Finding, error) {
 		return []finding.Finding{status.Agent(c.Site)}, nil
 	}},
-	{"versions", "install.md#upgrade", member, versions},
 	{"webhook", "troubleshooting.md#policy", member, webhook},
 	{"rights of the agent", "security.md#a-stolen-token-of-the-agent", member, agentRights},
 	{"tokens", "peers.md#credentials", member, tokens},
@@ -261,15 +260,6 @@ func (c *cluster) fix(text, peer string) string {
 		from = other.Context
 	}
 	return finding.Fill(text, c.Agent.Mode, "{from}", from, "{to}", c.Context, "{a}", peer)
-}
-
-// versions says once what version says.
-func versions(_ context.Context, c *cluster) ([]finding.Finding, error) {
-	sites := model.Map(c.all, func(other *cluster) *agent.Site { return other.Site })
-	if skew := agent.Skew(sites); skew != "" && c == c.all[0] {
-		return []finding.Finding{{Severity: finding.Warning, Reason: "VersionSkew", Message: skew, Fix: c.Helm("--reset-then-reuse-values")}}, nil
-	}
-	return nil, nil
 }
 
 // connections are the problems that status has with Peers, or why something was not read.

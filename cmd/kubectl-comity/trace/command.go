@@ -221,13 +221,11 @@ func (r Report) print(env *command.Env, now time.Time) {
 			printSteps(env, now, "    ", w.Steps)
 		}
 	}
-	switch {
-	case r.Cause == nil:
+	if !r.Broken {
 		env.Printf("\nNo step is broken.\n")
-	case r.Broken:
-		env.Printf("\nThe first broken step is %s", r.Cause)
-	default:
-		env.Printf("\nNo step is broken. The first warning is %s", r.Cause)
+	}
+	if r.Cause != nil {
+		env.Printf("\n%s: %s", r.Cause.Severity, r.Cause)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/confirm"
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/finding"
@@ -149,9 +148,6 @@ func (h hop) serviceImport() Step {
 	ready := h.condition(checkImport, c, conditions, condition.TypeImportReady)
 	if ready.Severity != finding.OK {
 		return h.obstacle(ready)
-	}
-	if !slices.ContainsFunc(c.imported.Status.Clusters, func(s mcsv1beta1.ClusterStatus) bool { return s.Cluster == string(h.from.ID()) }) {
-		return h.step(checkImport, c, "NotListed", "status.clusters does not have cluster "+string(h.from.ID()))
 	}
 	entries, waiting := c.list().Entries, confirm.Waiting(c.list(), conditions)
 	_, waits := waiting[h.from.ID()]

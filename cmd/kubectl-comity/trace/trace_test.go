@@ -416,7 +416,7 @@ from cluster a
     follows   DNS answer: not tried (--no-connect)
     follows   Connection: not tried (--no-connect)
 
-The first broken step is b: CoreDNS (ZoneMissing): no zone
+Error: b: CoreDNS (ZoneMissing): no zone
   fix:  kubectl comity coredns enable b
   docs: https://example.org/#dns
 `

@@ -72,7 +72,6 @@ var _ = Describe("diagnose", func() {
   definitions: a, b
   other implementations: a, b
   agent: a, b
-  versions: a, b
   webhook: a, b
   rights of the agent: a, b
   tokens: a, b

@@ -20,7 +20,7 @@ import (
 )
 
 var _ = Describe("confirm missing", func() {
-	noon := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	noon := time.Date(2020, 1, 1, 12, 0, 0, 0, time.UTC)
 	before := func() *metav1.Time {
 		GinkgoHelper()
 		var p exchangev1alpha1.Peer
@@ -36,7 +36,7 @@ var _ = Describe("confirm missing", func() {
 		imported(namespace, "other", nil, entry("c", "u", model.SourceMissing, noon.Add(time.Hour)), entry("b", "u", "", time.Time{}))
 		got := run("confirm", "missing", "b", "--context", "a")
 		Expect(got.code).To(Equal(2))
-		Expect(got.err).To(And(ContainSubstring(namespace+"/db, since 2030-01-01T11:00:00Z\n"), ContainSubstring(namespace+"/web, since 2030-01-01T12:00:00Z\n"),
+		Expect(got.err).To(And(ContainSubstring(namespace+"/db, since 2020-01-01T11:00:00Z\n"), ContainSubstring(namespace+"/web, since 2020-01-01T12:00:00Z\n"),
 			Not(ContainSubstring("other")), ContainSubstring("pass --yes to continue")))
 		Expect(before()).To(BeNil())
 		got = run("confirm", "missing", "b", "--yes")
@@ -47,6 +47,14 @@ var _ = Describe("confirm missing", func() {
 		By("confirming again, which changes nothing")
 		Expect(run("confirm", "missing", "b", "--yes").code).To(BeZero())
 		Expect(before().Time.Equal(noon)).To(BeTrue())
+	})
+	It("refuses a time that is to come, until which more may disappear", func() {
+		peer("b", nil)
+		imported(newNamespace(), "web", nil, entry("b", "u", model.SourceMissing, time.Now().Add(time.Hour)))
+		got := run("confirm", "missing", "b", "--yes")
+		Expect(got.code).To(Equal(2))
+		Expect(got.err).To(ContainSubstring("correct the clock of the cluster or of this machine"))
+		Expect(before()).To(BeNil())
 	})
 	It("says that nothing is missing, or that there is no Peer", func() {
 		Expect(run("confirm", "missing", "b").out).To(Equal("No export of cluster b is missing.\n"))
