@@ -46,7 +46,7 @@ func (r *Report) connect(ctx context.Context, isAsked bool) {
 			case to.Target == nil:
 			case !isAsked:
 				w.notTried(" (--no-connect)")
-			case to.Err != nil || to.whyImportUnread() != nil || isBroken(e.Steps) || isBroken(w.Steps):
+			case to.whyImportUnread() != nil || isBroken(e.Steps) || isBroken(w.Steps):
 				w.notTried("")
 			default:
 				pending = append(pending, w)

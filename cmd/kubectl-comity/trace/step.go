@@ -155,9 +155,6 @@ func (c *cluster) publishes(r v1alpha1.ExportRecord) bool {
 func (h hop) agent(c *cluster) Step {
 	s := Step{Finding: status.Agent(c.Site)}
 	s.Check = "Agent"
-	if s.Severity == finding.OK {
-		s.Reason = ""
-	}
 	return s
 }
 

@@ -397,7 +397,7 @@ func TestPrint(t *testing.T) {
 	want := `Service shop/web
 
 from cluster a
-  ok        Agent: Comity v1.0.0, Pod comity-0 leads
+  ok        Agent: Running: Comity v1.0.0, Pod comity-0 leads
   ok        ServiceExport: it exists (for 5m)
   ok        Policies: every policy lets it be published (for 5m)
   ok        Conflict: all agree (for 5m)
@@ -405,7 +405,7 @@ from cluster a
   ok        Endpoints: 2 of 2 are ready
   to cluster b
     ok        ExportRecord: published in namespace comity-a (for 5m)
-    ok        Agent: Comity v1.0.0, Pod comity-0 leads
+    ok        Agent: Running: Comity v1.0.0, Pod comity-0 leads
     ok        Peer a: Connected (for 5m)
     ok        Source: Published, 1 of 1 in the list of the import (for 5m)
     ok        ServiceImport: it can be used (for 5m)
