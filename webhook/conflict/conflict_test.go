@@ -164,8 +164,7 @@ func TestTheForecastIsWhatIsDecided(t *testing.T) {
 			t.Fatalf("no warning, though cluster %s decides %v and this export has port %d", decider, resolved.Ports, ownPort)
 		}
 		for _, text := range got {
-			isOwn := strings.Contains(text, ". This export decides: ")
-			if isOwn != (decider == "a") || !isOwn && !strings.Contains(text, fmt.Sprintf(". The export of cluster %s ", decider)) {
+			if !strings.Contains(text, fmt.Sprintf("the import is as the export of cluster %s has it", decider)) {
 				t.Fatalf("cluster %s decides: %s", decider, text)
 			}
 		}
@@ -191,26 +190,20 @@ func TestAHeldTakeoverIsForetold(t *testing.T) {
 	}{
 		{"an older export that waits decides nothing for a new one that agrees with the deciding one", []model.Export{b, c}, append(stored(), imported(b)), ours(), nil, ""},
 		{"nor for one that disagrees", []model.Export{b, c}, append(stored(onPort8080), imported(b)), ours(), []string{
-			"conflict of spec.ports of the Service with cluster b: ", "The export of cluster b decides: ", "(80/TCP) reaches b and not ",
-		}, "9090/TCP) reaches"},
-		{"without an import the oldest decides", []model.Export{b, c}, stored(), ours(), []string{
-			"conflict of spec.ports of the Service with cluster c: ", "The export of cluster c decides: ", "(9090/TCP) reaches c and not b",
-		}, "held"},
+			"80/TCP in b (used: b has the oldest export); 8080/TCP in a.", "the export of cluster b has it",
+		}, "9090/TCP"},
+		{"without an import the oldest decides", []model.Export{b, c}, stored(), ours(), []string{"9090/TCP in c (used: c has the oldest export); 80/TCP in a."}, "takeover"},
 		{"this export is older than the deciding one, and waits", []model.Export{b}, append(stored(onPort8080), imported(b, own)), old, []string{
-			"conflict of spec.ports of the Service with cluster b: ", "The export of cluster b decides: it was created 2026-06-01T11:00:00Z, and this one 2026-05-28T12:00:00Z. The other one is older: the takeover of the import is held",
-			"traffic to port http (80/TCP) reaches b and not a",
-		}, "This export decides"},
+			"80/TCP in b (used: b decides unless a takeover is confirmed); 8080/TCP in a.",
+		}, "export of cluster a"},
 		{"this export decides, and an older one waits", []model.Export{c}, append(stored(), imported(own)), ours(func(e *mcsv1beta1.ServiceExport) {
 			e.UID, e.CreationTimestamp = "uid-a", metav1.NewTime(noon.Add(-48*time.Hour))
-		}), []string{
-			"conflict of spec.ports of the Service with cluster c: ", "This export decides: it was created 2026-05-30T12:00:00Z, and that of cluster c 2026-05-29T12:00:00Z. The other one is older: the takeover of the import is held",
-			"traffic to port http (80/TCP) reaches a and not c",
-		}, "in every cluster"},
+		}), []string{"80/TCP in a (used: a decides unless a takeover is confirmed); 9090/TCP in c."}, "oldest"},
 		{"the import of somebody else holds nothing", []model.Export{b, c}, append(stored(), func() client.Object {
 			foreign := imported(b)
 			foreign.SetManagedFields(nil)
 			return foreign
-		}()), ours(), []string{"The export of cluster c decides: "}, "held"},
+		}()), ours(), []string{"9090/TCP in c (used: c has the oldest export)"}, "takeover"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := strings.Join(foretell(peers{exports: tc.peers}, tc.local, tc.export), "\n")
@@ -230,9 +223,11 @@ func TestAHeldTakeoverIsForetold(t *testing.T) {
 }
 
 func TestWhatIsForetold(t *testing.T) {
-	const allTheSame = "The export is stored all the same."
 	day := 24 * time.Hour
-	older := "The export of cluster b decides: it was created 2026-05-29T12:00:00Z, and this one 2026-06-01T12:00:00Z. Until they agree, "
+	would := func(reason, message, decider string) []string {
+		return []string{"ServiceExport shop/web would have " + reason + ": " + message + " Until they agree, the import is as the export of cluster " + decider +
+			" has it. The export is stored all the same."}
+	}
 	for _, tc := range []struct {
 		name   string
 		peers  []model.Export
@@ -242,30 +237,18 @@ func TestWhatIsForetold(t *testing.T) {
 	}{
 		{"nobody else exports it", nil, stored(), ours(), nil},
 		{"an older export that agrees", []model.Export{theirs("b", 3*day)}, stored(), ours(), nil},
-		{"another port number, in an older export", []model.Export{theirs("b", 3*day, onPort(8080))}, stored(), ours(), []string{
-			`conflict of spec.ports of the Service with cluster b: port "http": 8080/TCP in b (used: b has the oldest export); 80/TCP in a. ` + older +
-				"traffic to port http (8080/TCP) reaches b and not a. " + allTheSame,
-		}},
-		{"another type, in an older export", []model.Export{theirs("b", 3*day, func(e *model.Export) { e.Type = mcsv1beta1.Headless })}, stored(), ours(), []string{
-			`conflict of spec.clusterIP of the Service with cluster b: type: Headless in b (used: b has the oldest export); ClusterSetIP in a. ` + older +
-				"the import is headless in every cluster: clients get the addresses of pods, and no clusterset IP. " + allTheSame,
-		}},
+		{"another port number, in an older export", []model.Export{theirs("b", 3*day, onPort(8080))}, stored(), ours(),
+			would("PortConflict", `port "http": 8080/TCP in b (used: b has the oldest export); 80/TCP in a.`, "b")},
+		{"another type, in an older export", []model.Export{theirs("b", 3*day, func(e *model.Export) { e.Type = mcsv1beta1.Headless })}, stored(), ours(),
+			would("TypeConflict", `type: Headless in b (used: b has the oldest export); ClusterSetIP in a.`, "b")},
 		{"labels of an older export", []model.Export{theirs("b", 3*day, func(e *model.Export) { e.Labels = map[string]string{"team": "red"} })}, stored(),
-			ours(func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"team": "blue"} }), []string{
-				`conflict of spec.exportedLabels of the ServiceExport with cluster b: exported labels: team="red" in b (used: b has the oldest export); team="blue" in a. ` + older +
-					"traffic is not affected, and the ServiceImports have those of cluster b. " + allTheSame,
-			}},
+			ours(func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels = map[string]string{"team": "blue"} }),
+			would("LabelsConflict", `exported labels: team="red" in b (used: b has the oldest export); team="blue" in a.`, "b")},
 		{"this export is older, as an update shows", []model.Export{theirs("b", time.Hour, onPort(8080))}, stored(),
-			ours(func(e *mcsv1beta1.ServiceExport) { e.CreationTimestamp = metav1.NewTime(noon.Add(-day)) }), []string{
-				`conflict of spec.ports of the Service with cluster b: port "http": 80/TCP in a (used: a has the oldest export); 8080/TCP in b. ` +
-					"This export decides: it was created 2026-05-31T12:00:00Z, and that of cluster b 2026-06-01T11:00:00Z. Until they agree, " +
-					"traffic to port http (80/TCP) reaches a and not b. " + allTheSame,
-			}},
-		{"created in the same second", []model.Export{theirs("b", 0, onPort(8080))}, stored(), ours(), []string{
-			`conflict of spec.ports of the Service with cluster b: port "http": 80/TCP in a (used: a has the oldest export); 8080/TCP in b. ` +
-				"This export decides: it was created 2026-06-01T12:00:00Z, and that of cluster b 2026-06-01T12:00:00Z. Until they agree, " +
-				"traffic to port http (80/TCP) reaches a and not b. " + allTheSame,
-		}},
+			ours(func(e *mcsv1beta1.ServiceExport) { e.CreationTimestamp = metav1.NewTime(noon.Add(-day)) }),
+			would("PortConflict", `port "http": 80/TCP in a (used: a has the oldest export); 8080/TCP in b.`, "a")},
+		{"created in the same second", []model.Export{theirs("b", 0, onPort(8080))}, stored(), ours(),
+			would("PortConflict", `port "http": 80/TCP in a (used: a has the oldest export); 8080/TCP in b.`, "a")},
 		{"others disagree, and the deciding one agrees with this", []model.Export{theirs("b", 3*day), theirs("c", day, onPort(8080))}, stored(), ours(), nil},
 		{"only the shared ports conflict", []model.Export{theirs("b", 3*day)}, stored(func(s *corev1.Service) {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "admin", Port: 90})
@@ -282,8 +265,7 @@ func TestWhatIsForetold(t *testing.T) {
 	}
 }
 
-// Each property that KEP-1645 calls a conflict is foretold, with its field and a sentence
-// on traffic.
+// Each property that KEP-1645 calls a conflict is foretold.
 func TestEveryConflictOfTheKEPIsForetold(t *testing.T) {
 	local := corev1.ServiceInternalTrafficPolicyLocal
 	near := corev1.ServiceTrafficDistributionPreferSameZone
@@ -293,23 +275,20 @@ func TestEveryConflictOfTheKEPIsForetold(t *testing.T) {
 			e.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 		}
 	}
-	for field, tc := range map[string]struct {
-		theirs  func(*model.Export)
-		ours    func(*corev1.Service)
-		traffic string
+	for reason, tc := range map[string]struct {
+		theirs func(*model.Export)
+		ours   func(*corev1.Service)
 	}{
-		"spec.ports of the Service":           {onPort(8080), nil, "traffic to port http (8080/TCP) reaches b and not a"},
-		"spec.clusterIP of the Service":       {nil, func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }, "the import has a clusterset IP in every cluster"},
-		"spec.sessionAffinity of the Service": {clientIP(10), nil, "every cluster routes with session affinity ClientIP"},
-		"spec.sessionAffinityConfig of the Service": {clientIP(10), func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP },
-			"every cluster routes with the affinity timeout of cluster b"},
-		"spec.exportedAnnotations of the ServiceExport": {func(e *model.Export) { e.Annotations = map[string]string{"x": "y"} }, nil, "traffic is not affected"},
-		"spec.internalTrafficPolicy of the Service":     {func(e *model.Export) { e.InternalTrafficPolicy = &local }, nil, "every cluster routes with internalTrafficPolicy Local"},
-		"spec.trafficDistribution of the Service":       {func(e *model.Export) { e.TrafficDistribution = &near }, nil, "every cluster routes with the trafficDistribution of cluster b"},
-		"spec.ipFamilies of the Service": {func(e *model.Export) { e.IPFamilies = append(e.IPFamilies, corev1.IPv6Protocol) }, nil,
-			"the import has IPv4 and IPv6, and a cluster without one of these families gets no traffic of it"},
+		"PortConflict":                  {onPort(8080), nil},
+		"TypeConflict":                  {nil, func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }},
+		"SessionAffinityConflict":       {clientIP(10), nil},
+		"SessionAffinityConfigConflict": {clientIP(10), func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP }},
+		"AnnotationsConflict":           {func(e *model.Export) { e.Annotations = map[string]string{"x": "y"} }, nil},
+		"InternalTrafficPolicyConflict": {func(e *model.Export) { e.InternalTrafficPolicy = &local }, nil},
+		"TrafficDistributionConflict":   {func(e *model.Export) { e.TrafficDistribution = &near }, nil},
+		"IPFamilyConflict":              {func(e *model.Export) { e.IPFamilies = append(e.IPFamilies, corev1.IPv6Protocol) }, nil},
 	} {
-		t.Run(field, func(t *testing.T) {
+		t.Run(reason, func(t *testing.T) {
 			var changes []func(*corev1.Service)
 			if tc.ours != nil {
 				changes = append(changes, tc.ours)
@@ -319,7 +298,7 @@ func TestEveryConflictOfTheKEPIsForetold(t *testing.T) {
 				tc.theirs(&other)
 			}
 			got := foretell(peers{exports: []model.Export{other}}, stored(changes...), ours())
-			if len(got) != 1 || !strings.HasPrefix(got[0], "conflict of "+field+" with cluster b: ") || !strings.Contains(got[0], "Until they agree, "+tc.traffic) {
+			if len(got) != 1 || !strings.HasPrefix(got[0], "ServiceExport shop/web would have "+reason+": ") || !strings.Contains(got[0], "the export of cluster b has it") {
 				t.Errorf("got %q", got)
 			}
 		})

@@ -5,7 +5,7 @@
 //
 // It takes a ServiceExport as it would be stored, reads its Service, Namespace and
 // ServiceImport from a cache and what the other members export from memory, and gives
-// warnings: the field, the export that decides and its age, and what traffic does. It
+// warnings: those of the condition Conflict, with the values of each cluster. It
 // never refuses, never calls an API server, and says nothing as long as a member was not
 // read. Which export decides it asks sync/decide (KEP-1645, "Constraints and Conflict
 // Resolution", and takeovers that are held), as the import in this cluster will. It is
