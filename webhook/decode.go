@@ -32,20 +32,24 @@ func onWrite[T any, P interface {
 		if req.Operation != admissionv1.Create && req.Operation != admissionv1.Update {
 			return admit.Allow()
 		}
-		object := req.Kind.Kind + " " + strings.TrimPrefix(req.Namespace+"/"+req.Name, "/")
 		now, was := P(new(T)), P(nil)
 		if err := unmarshal(req.Object.Raw, now); err != nil {
-			return admit.Malformed(fmt.Sprintf("%s could not be read: %v. Remedy: compare it with the schema of %s/%s", object, err, req.Kind.Group, req.Kind.Version))
+			return admit.Malformed(fmt.Sprintf("%s could not be read: %v. Remedy: compare it with the schema of %s/%s", named(req), err, req.Kind.Group, req.Kind.Version))
 		}
 		now.SetNamespace(req.Namespace) // what the API server authorized
 		if req.Operation == admissionv1.Update {
 			was = new(T)
 			if err := unmarshal(req.OldObject.Raw, was); err != nil {
-				return admit.Malformed(fmt.Sprintf("%s as it is stored could not be read: %v. Remedy: delete it and create it again", object, err))
+				return admit.Malformed(fmt.Sprintf("%s as it is stored could not be read: %v. Remedy: delete it and create it again", named(req), err))
 			}
 		}
 		return answer(ctx, req, now, was)
 	}
+}
+
+// named is kind, namespace and name of the object of a request.
+func named(req *admissionRequest) string {
+	return req.Kind.Kind + " " + strings.TrimPrefix(req.Namespace+"/"+req.Name, "/")
 }
 
 // unmarshal reads an object without its managedFields: they are most of it, and no

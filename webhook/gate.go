@@ -87,13 +87,17 @@ func newGate(opts Options) *gate {
 	}
 }
 
-// through is next behind the gate. It gets the whole body.
-func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []byte)) http.Handler {
+// through is next behind the gate. It gets the whole body, and how long it may take. A third of the API
+// server's timeout is kept for sending the answer, also of many requests at once to a process that gets little
+// CPU time: an answer names the cause, and a timeout does not.
+func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []byte, budget time.Duration)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		timeout := timeoutOf(r)
+		budget := timeout * 2 / 3
 		// A client that does not read its answer must not keep the slot either. The API server does not
 		// read what comes after its timeout, which it notices itself before: "deadline exceeded" says more
 		// to a user than the "INTERNAL_ERROR" of a stream that is cut off.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeoutOf(r) + writeGrace)) // not in tests without a connection
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(timeout + writeGrace)) // not in tests without a connection
 		select {
 		case <-g.Stopping:
 			w.Header().Set("Connection", "close")
@@ -116,29 +120,29 @@ func (g *gate) through(next func(w http.ResponseWriter, r *http.Request, body []
 		if small {
 			slots = g.small
 		}
-		if !g.take(w, r, slots) {
+		if !g.take(w, slots, budget) {
 			return
 		}
 		defer func() { <-slots }()
-		body, ok := g.readBody(w, r)
+		body, ok := g.readBody(w, r, budget)
 		if !ok {
 			return
 		}
 		// A small body of many elements takes as much memory as a large one.
 		if small && elements(body) > smallElements {
-			if !g.take(w, r, g.large) {
+			if !g.take(w, g.large, budget) {
 				return
 			}
 			defer func() { <-g.large }()
 		}
-		next(w, r, body)
+		next(w, r, body, budget)
 	})
 }
 
 // readBody rejects what is too large, and a client that sends too slowly.
-func (g *gate) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+func (g *gate) readBody(w http.ResponseWriter, r *http.Request, budget time.Duration) ([]byte, bool) {
 	// net/http ends the deadline with the request.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(budget(r), g.read)))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(min(budget, g.read)))
 	var body bytes.Buffer
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
 	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
@@ -175,20 +179,18 @@ func timeoutOf(r *http.Request) time.Duration {
 	return min(timeout, maxTimeout)
 }
 
-// budget is how long a handler may take. A third of the API server's timeout is kept for
-// sending the answer, also of many requests at once to a process that gets little CPU time:
-// an answer names the cause, and a timeout does not.
-func budget(r *http.Request) time.Duration {
-	return timeoutOf(r) * 2 / 3
-}
-
 // take waits for a slot. If there was none in time, it rejects the request, and says which slots
 // are taken and what keeps others from taking them.
-func (g *gate) take(w http.ResponseWriter, r *http.Request, slots chan struct{}) bool {
+func (g *gate) take(w http.ResponseWriter, slots chan struct{}, budget time.Duration) bool {
 	select {
 	case slots <- struct{}{}:
 		return true
-	case <-time.After(min(g.wait, budget(r))): // also while the process ends, which ends the context of the request
+	default:
+	}
+	select {
+	case slots <- struct{}{}:
+		return true
+	case <-time.After(min(g.wait, budget)): // also while the process ends, which ends the context of the request
 	}
 	kind := "small requests (up to %d KiB and %d elements)"
 	if slots == g.large {

@@ -29,7 +29,7 @@ func gated(t *testing.T, answer func(body []byte)) (*gate, *httptest.Server, *pr
 	registry := prometheus.NewRegistry()
 	g := newGate(Options{Registerer: registry})
 	g.wait = 50 * time.Millisecond
-	server := httptest.NewServer(g.through(func(_ http.ResponseWriter, _ *http.Request, body []byte) { answer(body) }))
+	server := httptest.NewServer(g.through(func(_ http.ResponseWriter, _ *http.Request, body []byte, _ time.Duration) { answer(body) }))
 	t.Cleanup(server.Close)
 	return g, server, registry
 }
@@ -134,7 +134,7 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
 	request.ContentLength = maxBody + 1
 	answer := httptest.NewRecorder()
-	g.through(func(http.ResponseWriter, *http.Request, []byte) { t.Error("it is read") }).ServeHTTP(answer, request)
+	g.through(func(http.ResponseWriter, *http.Request, []byte, time.Duration) { t.Error("it is read") }).ServeHTTP(answer, request)
 	if answer.Code != http.StatusRequestEntityTooLarge || !strings.Contains(answer.Body.String(), "expected at most 7340032") {
 		t.Errorf("code %d: %s", answer.Code, answer.Body)
 	}
@@ -151,7 +151,7 @@ func TestWhatNoAPIServerSendsIsRejectedUnread(t *testing.T) {
 // protocols checks servers of HTTP/1.1 and HTTP/2, each with one slot of each size, in
 // which a request has to arrive within 500 ms. reading has a value for each request that
 // has its slot.
-func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
+func protocols(t *testing.T, next func(w http.ResponseWriter, r *http.Request, body []byte, budget time.Duration), check func(t *testing.T, server *httptest.Server, reading <-chan struct{})) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", http2), func(t *testing.T) {
 			g := newGate(Options{})
@@ -184,7 +184,7 @@ func (a *announced) Read(p []byte) (int, error) {
 }
 
 func TestAClientThatSendsSlowlyDoesNotKeepItsSlot(t *testing.T) {
-	protocols(t, func(http.ResponseWriter, *http.Request, []byte) {}, func(t *testing.T, server *httptest.Server, reading <-chan struct{}) {
+	protocols(t, func(http.ResponseWriter, *http.Request, []byte, time.Duration) {}, func(t *testing.T, server *httptest.Server, reading <-chan struct{}) {
 		for _, size := range []int64{1000, smallBody + 1} {
 			body, sends := io.Pipe()
 			slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"?timeout=9999h", body)
@@ -213,7 +213,7 @@ func TestAClientThatSendsSlowlyDoesNotKeepItsSlot(t *testing.T) {
 }
 
 func TestAClientThatDoesNotReadItsAnswerDoesNotKeepItsSlot(t *testing.T) {
-	long := func(w http.ResponseWriter, _ *http.Request, body []byte) {
+	long := func(w http.ResponseWriter, _ *http.Request, body []byte, _ time.Duration) {
 		if string(body) == "long" {
 			_, _ = io.Copy(w, io.LimitReader(zeros{}, 1<<30))
 		}
@@ -296,7 +296,7 @@ func TestAClientNeedsOneOfTheNames(t *testing.T) {
 
 func TestAnAnswerOfAReplicaThatStopsEndsItsConnection(t *testing.T) {
 	stopping := make(chan struct{})
-	server := httptest.NewServer(newGate(Options{Stopping: stopping}).through(func(w http.ResponseWriter, _ *http.Request, _ []byte) {
+	server := httptest.NewServer(newGate(Options{Stopping: stopping}).through(func(w http.ResponseWriter, _ *http.Request, _ []byte, _ time.Duration) {
 		w.WriteHeader(http.StatusOK)
 	}))
 	defer server.Close()

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,17 +51,17 @@ type admissionRequest struct {
 	Options  skipped           `json:"options"`
 }
 
-// serve answers a request with that body. The handler has as long as the API server waits,
+// serve answers a request with that body. The handler has its time,
 // also if the process is to end meanwhile: the context of a request ends with that of the
 // manager, before the webhook server stops.
-func (s server) serve(w http.ResponseWriter, r *http.Request, body []byte) {
+func (s server) serve(w http.ResponseWriter, r *http.Request, body []byte, budget time.Duration) {
 	var answer admit.Answer
 	request, err := readReview(r, body)
 	if err != nil {
 		s.log.Error(err, "bad request")
 		answer = admit.Malformed(err.Error())
 	} else {
-		ctx, cancel := context.WithTimeout(logf.IntoContext(context.WithoutCancel(r.Context()), s.log), budget(r))
+		ctx, cancel := context.WithTimeout(logf.IntoContext(context.WithoutCancel(r.Context()), s.log), budget)
 		defer cancel()
 		answer = s.handle(ctx, request)
 		answer.UID = request.UID

@@ -39,7 +39,7 @@ func InputJSON(on *Subject, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ast.JSON(value)
+	return ast.JSON(value.Value)
 }
 
 // Described is an error of OPA's parser or compiler, or of an evaluation, as lines of

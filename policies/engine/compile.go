@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage/inmem"
 )
 
 const (
@@ -52,11 +53,12 @@ func (v *version) readModule() error {
 	}
 	modules := map[string]*ast.Module{v.file(): v.module}
 	v.addTypes(modules)
-	compiler, err := library().compile(v.Stage, modules)
-	if err != nil {
+	if v.compiler, err = library().compile(v.Stage, modules); err != nil {
 		return err
 	}
-	c := checking{v, compiler}
+	// Terms, not Go values: what is stored is converted once and not in every evaluation.
+	v.store = inmem.NewFromObjectWithOpts(map[string]any{"comity": map[string]any{"params": map[string]any{v.pkg: v.params}}}, inmem.OptReturnASTValuesOnRead(true))
+	c := checking{v, v.compiler}
 	rules := c.reachable(func(name string) bool { return !strings.HasPrefix(name, testPrefix) })
 	v.readInput(rules)
 	return joined(slices.Concat(c.checkRules(), c.checkAnswer(), v.checkAudit(rules)))

@@ -50,10 +50,9 @@ type Options struct {
 	// Watch is called before policies are compiled, or evaluated, and what it returns after
 	// that, with the time that it may take: OPA's compiler and some of its builtins do not
 	// stop by themselves. What is done is named by the policy that is compiled or, with Apart,
-	// evaluated, by the Subject of another evaluation, and empty where several policies are
-	// compiled. Nobody is called when nil.
+	// evaluated, and by the Subject of another evaluation. Nobody is called when nil.
 	Watch func(what string, limit time.Duration) (stop func()) `json:"-"`
-	// Apart has each policy evaluated by itself in any case, and not only if they fail together.
+	// Apart is true if one evaluation at a time is made.
 	Apart bool
 	// Required are the names of policies that must exist. One that is not in the list
 	// that was loaded makes every export NotEvaluated, by its name.
@@ -122,18 +121,7 @@ func (e *Engine) Load(list []Policy) []Result {
 			versions = append(versions, missing)
 		}
 	}
-	next := newSnapshot(list, versions)
-	if next.digest == before.digest { // most loads are after a change of a policy's status alone
-		next.queries = before.queries
-	} else if err := e.prepare(next); err != nil {
-		// Each compiled alone, so this is a fault of the engine's. Then none is used.
-		err = fmt.Errorf("the policies do not compile together: %w", err)
-		for i, v := range versions {
-			versions[i] = v.unusable(err)
-		}
-		next = newSnapshot(list, versions)
-	}
-	e.current.Store(next)
+	e.current.Store(newSnapshot(list, versions))
 	digests, results := make(map[string]string, len(versions)), make([]Result, len(versions))
 	for i, v := range versions {
 		digests[v.Name], results[i] = v.digest, Result{Name: v.Name, Err: v.err, Digest: v.digest}

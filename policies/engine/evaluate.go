@@ -14,7 +14,6 @@ import (
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	opametrics "github.com/open-policy-agent/opa/v1/metrics"
-	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/topdown"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -119,41 +118,31 @@ func (s *snapshot) matching(on *Subject) []*version {
 }
 
 // ask gives the answers of those of the policies that can be evaluated with what is known, and
-// whose answer may have an effect. They are evaluated together, which is fastest, and each alone if
-// that fails.
+// whose answer may have an effect. Each is evaluated alone, so that none suffers from another, and what
+// fails, and the time that it took, are its own.
 func (d *deciding) ask(ctx context.Context, on *Subject, matching []*version) []answer {
-	answers, policies := make([]answer, 0, len(matching)), make([]*version, 0, len(matching))
-	for _, v := range matching {
-		silent := v.Enforcement == v1alpha1.Audit && on.Operation != decision.Audit
-		switch why, failed := d.failed[v.Name]; {
-		case v.err != nil || silent || on.unknown(v) != "":
-		case failed:
-			answers = append(answers, answer{policy: v, err: errors.New(why)})
-		default:
-			policies = append(policies, v)
-		}
-	}
-	if len(policies) > 1 && !d.engine.opts.Apart {
-		if together, err := d.run(ctx, on, policies); err == nil {
-			return append(answers, together...)
-		}
-	}
-	attempts := 1
+	answers, attempts := make([]answer, 0, len(matching)), 1
 	if on.Operation == decision.Audit {
 		attempts = auditAttempts
 	}
-	// Alone, none suffers from another, and what fails, and the time that it took, are its own.
-	for i, v := range policies {
-		begin, alone, err := time.Now(), []answer(nil), errTooSlow
-		for n := 0; n < attempts && errors.Is(err, errTooSlow) && ctx.Err() == nil; n++ {
-			share, cancel := ShareOf(ctx, len(policies)-i)
-			alone, err = d.run(share, on, policies[i:i+1])
-			cancel()
+	if e := d.engine; !e.opts.Apart { // each should have stopped before
+		defer e.opts.Watch(on.String(), e.opts.Timeout*time.Duration(attempts*len(matching)+1))()
+	}
+	for i, v := range matching {
+		if v.err != nil || v.Enforcement == v1alpha1.Audit && on.Operation != decision.Audit || on.unknown(v) != "" {
+			continue
 		}
-		if err != nil {
-			alone = []answer{{policy: v, err: err, took: time.Since(begin)}}
+		a, begin := answer{policy: v, err: errTooSlow}, time.Now()
+		if why, failed := d.failed[v.Name]; failed {
+			a.err = errors.New(why)
+			answers = append(answers, a)
+			continue
 		}
-		answers = append(answers, alone[0])
+		for n := 0; n < attempts && errors.Is(a.err, errTooSlow) && ctx.Err() == nil; n++ {
+			a.deny, a.warn, a.err = d.run(ctx, len(matching)-i, on, v)
+		}
+		a.took = time.Since(begin)
+		answers = append(answers, a)
 	}
 	return answers
 }
@@ -202,43 +191,52 @@ func (d *deciding) block() {
 	}
 }
 
-// run evaluates policies together.
-func (d *deciding) run(ctx context.Context, on *Subject, policies []*version) (answers []answer, err error) {
+// run evaluates one of the policies that are left, which share the time.
+func (d *deciding) run(ctx context.Context, left int, on *Subject, v *version) (deny, warn []decision.Violation, err error) {
 	defer recovered(&err, "the evaluation failed")
-	input, err := on.value(slices.ContainsFunc(policies, func(v *version) bool { return v.whole }))
+	input, err := on.value(v.whole)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	at := &progress{answers: make(map[string]*answer, len(policies))}
-	answers = make([]answer, len(policies))
-	for i, v := range policies {
-		answers[i].policy, at.answers[v.pkg] = v, &answers[i]
-	}
-	ctx, release := context.WithTimeout(context.WithValue(ctx, progressKey{}, at), d.engine.opts.Timeout)
-	defer release()
-	what := on.String()
+	limit := d.engine.opts.Timeout
 	if d.engine.opts.Apart {
-		what = policies[0].Name
+		defer d.engine.opts.Watch(v.Name, 2*limit)() // it should have stopped before
 	}
-	defer d.engine.opts.Watch(what, 2*d.engine.opts.Timeout)() // it should have stopped before
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)/time.Duration(left))
+	}
 	cancel := topdown.NewCancel()
-	defer context.AfterFunc(ctx, cancel.Cancel)()
-	options := append([]rego.EvalOption{rego.EvalParsedInput(input), rego.EvalExternalCancel(cancel), withoutMetrics}, explaining(ctx)...)
-	results, err := d.snap.queries[on.Stage].Eval(ctx, options...)
+	defer time.AfterFunc(limit, cancel.Cancel).Stop()
+	txn, err := v.store.NewTransaction(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer v.store.Abort(ctx, txn)
+	query := topdown.NewQuery(v.query).WithCompiler(v.compiler).WithStore(v.store).WithTransaction(txn).
+		WithInput(input).WithCancel(cancel).WithStrictBuiltinErrors(true).WithMetrics(withoutMetrics).WithRequestMetadata(noMetadata)
+	explaining(ctx, query)
+	answered := false
+	err = query.Iter(ctx, func(found topdown.QueryResult) (err error) {
+		answered = true
+		if deny, err = v.violations(denySet, found[denySet]); err == nil {
+			warn, err = v.violations(warnSet, found[warnSet])
+		}
+		return err
+	})
 	switch {
 	case topdown.IsCancel(err):
-		return nil, errTooSlow
-	case err != nil:
-		return nil, Described(err)
-	case len(results) != 1 || len(results[0].Expressions) != 1:
-		return nil, errors.New("the policies gave no answer")
+		return nil, nil, errTooSlow
+	case err == nil && !answered:
+		err = errors.New("the policy gave no answer")
 	}
-	at.begin(nil)
-	return answers, at.read(results[0].Expressions[0].Value.(*ast.Term).Value) // see GenerateJSON
+	return deny, warn, Described(err)
 }
 
-// withoutMetrics keeps OPA from measuring itself, which nobody reads.
-var withoutMetrics = rego.EvalMetrics(opametrics.NoOp())
+// What keeps OPA from measuring itself, and from making what nobody reads.
+var (
+	withoutMetrics = opametrics.NoOp()
+	noMetadata     = map[string]any{}
+)
 
 var errTooSlow = errors.New("it took too long and was stopped")
 
@@ -251,29 +249,15 @@ type answer struct {
 	took time.Duration
 }
 
-// read reads ["<package>", deny, warn] of every policy that was evaluated.
-func (p *progress) read(value ast.Value) error {
-	given := value.(ast.Set)
-	if given.Len() != len(p.answers) {
-		return fmt.Errorf("%d policies were evaluated, and not every one gave an answer", len(p.answers))
-	}
-	given.Foreach(func(term *ast.Term) {
-		triple := term.Value.(*ast.Array) // as Engine.together writes it; a panic is an error of the evaluation
-		a := p.answers[string(triple.Elem(0).Value.(ast.String))]
-		var other error
-		a.deny, a.err = a.policy.violations(denySet, triple.Elem(1))
-		a.warn, other = a.policy.violations(warnSet, triple.Elem(2))
-		a.err = cmp.Or(a.err, other)
-	})
-	return nil
-}
-
 // maxEntries is how many entries deny or warn may have, and maxAnswer how much memory they may
 // take in all, in bytes: the agent has that of several evaluations at once.
 const maxEntries, maxAnswer = 1000, 1 << 20
 
-// violations reads one set of {msg, field, remedy, clusters}.
+// violations reads one set of {msg, field, remedy, clusters}; nil for none.
 func (v *version) violations(name string, term *ast.Term) (violations []decision.Violation, err error) {
+	if term == nil {
+		return nil, nil
+	}
 	items := term.Value.(ast.Set).Slice() // see readSets
 	if len(items) > maxEntries {
 		return nil, fmt.Errorf("%s contains %d entries; expected at most %d", name, len(items), maxEntries)

@@ -447,7 +447,7 @@ func TestAPolicyThatFailsAnswersForItself(t *testing.T) {
 	}
 }
 
-// Each of two that take too long together may have its time; the time is that of the slow one.
+// The time is that of the slow one.
 func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := loaded(t, engine.Options{Timeout: 300 * time.Millisecond, Registerer: registry}, denying("b", "no", endless),
@@ -469,48 +469,6 @@ func TestTimeIsThatOfThePolicyThatTookIt(t *testing.T) {
 				t.Errorf("policy %s: %d evaluations, %fs", policy, h.GetSampleCount(), h.GetSampleSum())
 			}
 		}
-	}
-}
-
-// Of two that are stopped together, though each alone has time enough, neither is to blame: not the
-// slow one, and not the one that runs when the time is over.
-func TestWhoRunsAtTheDeadlineIsNotBlamed(t *testing.T) {
-	slow := denying("a", "no", "some x in numbers.range(1, 300)\n\tsome y in numbers.range(1, 1000)\n\tx + y < 0")
-	last := slow
-	last.Name, last.Rego = "z", strings.Replace(slow.Rego, "policies.a", "policies.z", 1)
-	for attempt := 1; ; attempt++ { // the machine may be faster or slower when it matters
-		begin := time.Now()
-		loaded(t, engine.Options{Timeout: time.Minute}, slow).Evaluate(t.Context(), request())
-		timeout := time.Since(begin) * 3 / 2
-		e := loaded(t, engine.Options{Timeout: timeout}, slow, last)
-		begin = time.Now()
-		v := e.Evaluate(t.Context(), request())
-		stopped := time.Since(begin) > 2*timeout // and evaluated again, each alone
-		if stopped && v.Outcome == decision.Allowed && v.Problem == "" && len(e.Failures()) == 0 {
-			return
-		}
-		if attempt == 20 {
-			t.Fatalf("stopped together %t: %+v; failures %v", stopped, v, e.Failures())
-		}
-	}
-}
-
-// The one that takes too long by itself is to blame, though it is another that runs when the time
-// of all is over.
-func TestTheSlowOneIsBlamedThoughAnotherRunsAtTheDeadline(t *testing.T) {
-	const timeout = time.Second
-	evaluated := 0 // both, then fast, then slow
-	e := loaded(t, engine.Options{Timeout: timeout, Watch: func(what string, limit time.Duration) func() {
-		if limit == 2*timeout && what == "ServiceExport shop/db" {
-			if evaluated++; evaluated != 2 {
-				time.Sleep(timeout) // as a builtin that takes all of the time before it returns
-			}
-		}
-		return func() {}
-	}}, denying("fast", "no", "some x in numbers.range(1, 50000)\n\tx < 0"), denying("slow", "no", "some x in numbers.range(1, 50000)\n\tx < 0"))
-	v := e.Evaluate(t.Context(), request())
-	if failed := slices.Collect(maps.Keys(e.Failures())); !slices.Equal(v.Failed, []string{"slow"}) || !slices.Equal(failed, []string{"slow"}) {
-		t.Errorf("failed: %v, failures of %v (%s)", v.Failed, failed, v.Problem)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
@@ -49,7 +48,7 @@ func (e *explainer) TraceEvent(event topdown.Event) {
 
 // explained is the line of an event; empty for one that explains nothing.
 func explained(event topdown.Event) string {
-	if event.Location == nil || event.Location.File == answersFile {
+	if event.Location == nil {
 		return ""
 	}
 	text := ""
@@ -88,11 +87,9 @@ func explained(event topdown.Event) string {
 
 type explainKey struct{}
 
-// explaining are the options of an evaluation that is to be explained; none otherwise.
-func explaining(ctx context.Context) []rego.EvalOption {
-	tracer, ok := ctx.Value(explainKey{}).(*explainer)
-	if !ok {
-		return nil
+// explaining has a query traced, if its context says so.
+func explaining(ctx context.Context, query *topdown.Query) {
+	if tracer, ok := ctx.Value(explainKey{}).(*explainer); ok {
+		query.WithQueryTracer(tracer).WithIndexing(false).WithEarlyExit(false)
 	}
-	return []rego.EvalOption{rego.EvalQueryTracer(tracer), rego.EvalRuleIndexing(false), rego.EvalEarlyExit(false)}
 }

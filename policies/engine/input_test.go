@@ -112,7 +112,7 @@ func shown(t *testing.T, in decision.Input) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pretty(t, value)
+	return pretty(t, value.Value)
 }
 
 func pretty(t *testing.T, value ast.Value) string {

@@ -65,13 +65,12 @@ func isOfAnother(stage v1alpha1.Stage, file string) bool {
 	})
 }
 
-// compile compiles modules of one stage together with the library. They may call these builtins,
-// too.
-func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Module, more ...*ast.Builtin) (compiler *ast.Compiler, err error) {
+// compile compiles modules of one stage together with the library.
+func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Module) (compiler *ast.Compiler, err error) {
 	defer recovered(&err, "the compiler failed")
 	all := maps.Clone(r.modules[stage])
 	maps.Copy(all, modules)
-	compiler = r.compiler(stage, more...)
+	compiler = r.compiler(stage)
 	compiler.Compile(all)
 	if compiler.Failed() {
 		addStage(stage, compiler.Errors)
@@ -80,11 +79,9 @@ func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Modu
 	return compiler, nil
 }
 
-func (r *regoLibrary) compiler(stage v1alpha1.Stage, more ...*ast.Builtin) *ast.Compiler {
-	capabilities := Capabilities()
-	capabilities.Builtins = append(capabilities.Builtins, more...)
+func (r *regoLibrary) compiler(stage v1alpha1.Stage) *ast.Compiler {
 	return ast.NewCompiler().
-		WithCapabilities(capabilities).
+		WithCapabilities(Capabilities()).
 		WithSchemas(r.schemas[stage]).
 		WithUseTypeCheckAnnotations(true). // those of addTypes
 		WithStrict(true).

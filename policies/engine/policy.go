@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/storage"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -88,7 +89,9 @@ type version struct {
 	grace      time.Duration      // that of what it denies
 	schema     *schema.Structural // of the parameters; nil for none
 	module     *ast.Module
-	sets       map[string]bool          // which of deny and warn there are
+	compiler   *ast.Compiler            // of the module and the library
+	query      ast.Body                 // of those of deny and warn that there are
+	store      storage.Store            // of the parameters
 	reads      map[string]*ast.Location // see readInput
 	whole      bool                     // it needs all of the input at once
 	source     string                   // the digest of everything that it is made of; equal sources, equal versions

@@ -110,7 +110,7 @@ func NewRecords(reg prometheus.Registerer) *Records {
 		}, []string{"policy", "result"}),
 		seconds: with.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "comity_policy_evaluation_duration_seconds",
-			Help: "Time that the rules of an ExportPolicy took in one evaluation, also one that failed or was stopped, by policy and cause (Request, Audit). What policies share is counted for the first that uses it.",
+			Help: "Time that the rules of an ExportPolicy took in one evaluation, also one that failed or was stopped, by policy and cause (Request, Audit).",
 			// From a rule that compares two fields to the engine's timeout.
 			Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5},
 		}, []string{"policy", "cause"}),

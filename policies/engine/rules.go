@@ -23,11 +23,11 @@ const (
 // testPrefix is that of the names of tests.
 const testPrefix = "test_"
 
-// readSets finds which of deny and warn the module has, and requires that they
+// readSets makes the query of those of deny and warn that the module has, and requires that they
 // are sets: a set is always defined, if empty, while `deny := ...` could be
 // undefined, which would count as no objection.
 func (v *version) readSets() error {
-	v.sets = map[string]bool{}
+	has := map[string]bool{}
 	for _, rule := range v.module.Rules {
 		ref := rule.Head.Ref()
 		name := ref[0].Value.String()
@@ -37,9 +37,12 @@ func (v *version) readSets() error {
 		if len(ref) != 1 || rule.Default || len(rule.Head.Args) > 0 || rule.Head.RuleKind() != ast.MultiValue {
 			return fmt.Errorf("%s: %s is no set; expected %[2]s%[3]s", place(rule.Location), name, strings.TrimPrefix(usualRule, denySet))
 		}
-		v.sets[name] = true
+		if !has[name] {
+			v.query.Append(ast.Equality.Expr(ast.VarTerm(name), ast.NewTerm(v.module.Package.Path.Append(ast.StringTerm(name)))))
+		}
+		has[name] = true
 	}
-	if len(v.sets) == 0 {
+	if len(has) == 0 {
 		return fmt.Errorf("%s: the module has neither deny nor warn, so it has no answer; expected %s",
 			place(v.module.Package.Location), usualRule)
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/open-policy-agent/opa/v1/ast"
-	"github.com/open-policy-agent/opa/v1/types"
 )
 
 // removed are the builtins that a policy may not call, with why, and what to use instead: those
@@ -59,13 +58,4 @@ func Capabilities() *ast.Capabilities {
 	// Not nil, which would allow every host.
 	c.AllowNet = []string{}
 	return c
-}
-
-// asked is called once per policy and evaluation, before the policy's rules. It
-// records which policy runs, so that a failure can name it, and returns whether the
-// policy matches this export. Only generated Rego calls it.
-var asked = &ast.Builtin{
-	Name:             "comity.asked",
-	Decl:             types.NewFunction(types.Args(types.S), types.B),
-	Nondeterministic: true,
 }

@@ -36,6 +36,7 @@ type Subject struct {
 	Before *Subject
 
 	fields map[string]any // of the input, after read
+	lazy   *ast.Term      // the input, of which only those fields become terms that policies read
 }
 
 // The parts of an input: fields, of which the first three are those of one request, in the
@@ -59,7 +60,7 @@ func (s *Subject) String() string {
 	if s.Stage == v1alpha1.StageImport {
 		return fmt.Sprintf("ServiceImport %s/%s from cluster %s", s.Namespace, s.Name, s.Cluster)
 	}
-	return fmt.Sprintf("ServiceExport %s/%s", s.Namespace, s.Name)
+	return "ServiceExport " + s.Namespace + "/" + s.Name
 }
 
 // matches reports whether a policy of its stage is to be evaluated for it. An export whose namespace
@@ -146,17 +147,18 @@ func (s *Subject) read(terms *lru.Cache) error {
 			return fmt.Errorf("read the input: %w", err)
 		}
 	}
-	s.fields = fields
+	s.fields, s.lazy = fields, ast.NewTerm(ast.LazyObject(fields))
 	return nil
 }
 
 // value is the input of the policies, after read: all of it if a policy does with it what
 // needs that.
-func (s *Subject) value(whole bool) (ast.Value, error) {
+func (s *Subject) value(whole bool) (*ast.Term, error) {
 	if whole {
-		return ast.InterfaceToValue(s.fields)
+		value, err := ast.InterfaceToValue(s.fields)
+		return ast.NewTerm(value), err
 	}
-	return ast.LazyObject(s.fields), nil
+	return s.lazy, nil
 }
 
 const (

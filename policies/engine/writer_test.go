@@ -62,7 +62,7 @@ func TestPoliciesSeeTheJSONHoweverItIsConverted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, pretty(t, whole)); diff != "" {
+		if diff := cmp.Diff(want, pretty(t, whole.Value)); diff != "" {
 			t.Fatalf("seed %d, whole (-want +got):\n%s", seed, diff)
 		}
 		bits, err := on.value(false)
@@ -72,7 +72,7 @@ func TestPoliciesSeeTheJSONHoweverItIsConverted(t *testing.T) {
 		// One field after the other, as policies read them.
 		read := map[string]any{}
 		for _, name := range fieldsOf("Export") {
-			if term := bits.(ast.Object).Get(ast.StringTerm(name)); term != nil {
+			if term := bits.Value.(ast.Object).Get(ast.StringTerm(name)); term != nil {
 				read[name] = json.RawMessage(pretty(t, forced(term.Value)))
 			}
 		}
@@ -105,7 +105,7 @@ func TestEveryFieldIsConverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range fieldsOf("Export") {
-		if term := value.(ast.Object).Get(ast.StringTerm(name)); term == nil || term.Value.Compare(ast.NullValue) == 0 {
+		if term := value.Value.(ast.Object).Get(ast.StringTerm(name)); term == nil || term.Value.Compare(ast.NullValue) == 0 {
 			t.Errorf("input.%s is %v", name, term)
 		}
 	}

@@ -5,7 +5,6 @@ package facts
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -81,7 +80,10 @@ func newPeerView(peers Peers, namespace string) *peerView {
 // of are the destinations of an export with that effective scope: the peers in it, grouped by what
 // they publish of the namespace, in the order of the first cluster of each group.
 func (v *peerView) of(scope decision.Scope) []decision.Destination {
-	key := fmt.Sprint(scope.All, strings.Join(scope.Clusters, ","))
+	key := strings.Join(scope.Clusters, ",")
+	if scope.All {
+		key = "*" // no id
+	}
 	if kept, found := v.destinations.Get(key); found {
 		return kept.([]decision.Destination)
 	}

@@ -23,9 +23,9 @@ import (
 const (
 	// mostAllocations of one request to create a ServiceExport, from the handler's
 	// ServeHTTP to its return, with the policies that Comity ships, in both processes.
-	mostAllocations = 620
+	mostAllocations = 600
 	// mostForAPolicy is what each further policy may add.
-	mostForAPolicy = 50
+	mostForAPolicy = 75
 )
 
 // ordinary is a policy with one rule. Each rule that it has besides adds some twenty
