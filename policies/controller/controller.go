@@ -216,9 +216,7 @@ func (r *reconciler) load(ctx context.Context, objects []v1alpha1.ExportPolicy) 
 			list[i].Refused = q.Message
 		}
 		for _, e := range list[i].Exceptions {
-			if end, ok := engine.EndOf(e); ok {
-				r.repeatIn(min(end.Sub(now), longestWait))
-			}
+			r.repeatIn(min(engine.EndOf(e).Sub(now), longestWait))
 		}
 	}
 	before, policies := r.Engine.Digest(), make([]policy, len(objects))

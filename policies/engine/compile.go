@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// maxModule is the size of the largest module, in bytes: as in the CRD.
-	maxModule = 256 << 10
 	// maxRecursion is how deep OPA's parser may recurse, which it does twice for each bracket
 	// and operator: parser and compiler take stack for it, and Go ends a process whose stack is
 	// full. People nest less than ten brackets.
@@ -38,9 +36,6 @@ var (
 
 // readModule parses and compiles the module and fills in what comes from it.
 func (v *version) readModule() error {
-	if v.Name == "" {
-		return errors.New("the policy has no name")
-	}
 	if v.Refused != "" {
 		return errors.New(v.Refused)
 	}
@@ -64,24 +59,12 @@ func (v *version) readModule() error {
 	return joined(slices.Concat(c.checkRules(), c.checkAnswer(), v.checkAudit(rules)))
 }
 
-// Parse reads one Rego file as the engine does, be it a policy or its tests. The
-// error has lines of file:row:column and message. It refuses text that is not worth parsing, or
-// that the parser would read without the byte order mark that others see.
+// Parse reads one Rego file as the engine does, be it a policy or its tests. The error has lines of
+// file:row:column and message. The parser would read a byte order mark that others see.
 func Parse(file, text string) (*ast.Module, error) {
-	switch {
-	case len(text) > maxModule:
-		return nil, fmt.Errorf("%s:1:1: the module has %d bytes; expected at most %d", file, len(text), maxModule)
-	case strings.TrimSpace(text) == "":
-		return nil, fmt.Errorf("%s:1:1: the module is empty; expected package %s<name>", file, packagePrefix)
-	case strings.HasPrefix(text, "\ufeff"):
+	if strings.HasPrefix(text, "\ufeff") {
 		return nil, fmt.Errorf("%s:1:1: the module begins with a byte order mark; expected plain UTF-8, save it without", file)
 	}
-	return parse(file, text)
-}
-
-// parse never panics: a panic of the parser becomes an error of the module.
-func parse(file, text string) (module *ast.Module, err error) {
-	defer recovered(&err, file+":1:1: the parser failed")
 	capabilities := Capabilities()
 	// ParseModule has no option for this limit.
 	_, _, deep := ast.NewParser().WithFilename(file).WithReader(strings.NewReader(text)).WithCapabilities(capabilities).
@@ -89,7 +72,7 @@ func parse(file, text string) (module *ast.Module, err error) {
 	if len(deep) > 0 {
 		return nil, describe(file, deep)
 	}
-	module, err = ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
+	module, err := ast.ParseModuleWithOpts(file, text, ast.ParserOptions{
 		Capabilities:      capabilities,
 		ProcessAnnotation: true,
 		RegoVersion:       ast.RegoV1,
@@ -101,13 +84,6 @@ func parse(file, text string) (module *ast.Module, err error) {
 		annotations.Schemas = nil // an author cannot say what input is
 	}
 	return module, nil
-}
-
-// recovered makes a panic an error. It is to be deferred.
-func recovered(err *error, what string) {
-	if r := recover(); r != nil {
-		*err = fmt.Errorf("%s: %v", what, r)
-	}
 }
 
 // describe is an error of OPA as lines of file:row:column and message.

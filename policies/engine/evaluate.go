@@ -193,7 +193,6 @@ func (d *deciding) block() {
 
 // run evaluates one of the policies that are left, which share the time.
 func (d *deciding) run(ctx context.Context, left int, on *Subject, v *version) (deny, warn []decision.Violation, err error) {
-	defer recovered(&err, "the evaluation failed")
 	input, err := on.value(v.whole)
 	if err != nil {
 		return nil, nil, err

@@ -81,7 +81,6 @@ func TestAnImportIsEvaluatedByTheImportPoliciesAlone(t *testing.T) {
 		"it is for other namespaces":           {[]engine.Policy{inNamespaces(unusable("p"), "stage", "test")}, nil, "Allowed"},
 		"it only warns":                        {[]engine.Policy{enforced(unusable("p"), "Warn")}, nil, "Allowed"},
 		"another denies":                       {[]engine.Policy{unusable("p"), importing("q", "no", "true")}, nil, "Denied: q no"},
-		"a stage that is none":                 {[]engine.Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: rule("true"), Stage: "Both"}}}, nil, `NotEvaluated by p: policy p cannot be used as it is stored (spec.stage: "Both" is none of [Export Import])`},
 		"a builtin fails":                      {[]engine.Policy{importing("p", "no", `to_number(input.export.name) > 1`)}, nil, "NotEvaluated by p: policy p: p.rego:4:"},
 		"an answer of another form":            {[]engine.Policy{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Stage: v1alpha1.StageImport, Rego: header + "deny contains {\"msg\": input.source.labels[_] == \"x\"} if true\n"}}}, nil, "NotEvaluated"},
 		"Keep, and it does not stand":          {[]engine.Policy{kept(importing("p", "no", "true"))}, nil, "Denied: p no"},
@@ -259,7 +258,6 @@ func TestAStageHasAnInputOfItsOwn(t *testing.T) {
 		"what only requests have, hidden":       {at(imported, `input.operation == "AUDIT"`), "input.operation is for policies with stage Export"},
 		"a rule of the library on exports":      {at(imported, `"b" in data.comity.lib.reached`), "p.rego:4:9: data.comity.lib.reached is not in the library of policies with stage Import"},
 		"a rule that no library has":            {at(export, `"b" in data.comity.lib.raeched`), "p.rego:4:9: data.comity.lib.raeched is not in the library of policies with stage Export"},
-		"a stage that is none":                  {at("Both", "true"), `spec.stage: "Both" is none of [Export Import]`},
 		"a rule of the library on nothing":      {at(imported, `data.comity.lib.list(["b"]) == input.source.cluster`), ""},
 		"both have it":                          {at(imported, `input.namespace.metadata.name == input.cluster`), ""},
 	} {

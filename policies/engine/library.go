@@ -40,7 +40,7 @@ func readLibrary(files map[string]string) (*regoLibrary, error) {
 	r := &regoLibrary{modules: map[v1alpha1.Stage]map[string]*ast.Module{}, schemas: map[v1alpha1.Stage]*ast.SchemaSet{}, digest: sum(files)}
 	whole := map[string]*ast.Module{}
 	for file, text := range files {
-		module, err := parse(file, text)
+		module, err := Parse(file, text)
 		if err != nil {
 			return nil, err
 		}
@@ -66,11 +66,10 @@ func isOfAnother(stage v1alpha1.Stage, file string) bool {
 }
 
 // compile compiles modules of one stage together with the library.
-func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Module) (compiler *ast.Compiler, err error) {
-	defer recovered(&err, "the compiler failed")
+func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Module) (*ast.Compiler, error) {
 	all := maps.Clone(r.modules[stage])
 	maps.Copy(all, modules)
-	compiler = r.compiler(stage)
+	compiler := r.compiler(stage)
 	compiler.Compile(all)
 	if compiler.Failed() {
 		addStage(stage, compiler.Errors)

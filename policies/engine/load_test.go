@@ -112,11 +112,6 @@ func TestALoadReplacesWhatWasLoaded(t *testing.T) {
 			said:   []string{},
 			errors: "E",
 		},
-		"an enforcement that is unknown blocks": {
-			loads:  []load{{{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{Rego: "no rego", Enforcement: "warn"}}}},
-			said:   []string{"p failed"},
-			errors: "E",
-		},
 		"a broken policy blocks what it matches": {
 			loads:  []load{{matching(broken("p"), "app", "db")}},
 			said:   []string{"p failed"},

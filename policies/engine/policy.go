@@ -77,7 +77,7 @@ func sum(of any) string {
 // version is a policy as it is stored, compiled if it could be.
 type version struct {
 	// Policy is what is stored, with the defaults. Stage is empty if it is not known: the
-	// policy does not exist, or names another.
+	// policy does not exist.
 	Policy
 	// err says why the policy cannot be used; nil when it can.
 	err        error
@@ -102,7 +102,11 @@ type version struct {
 // before it is set: a match that cannot be read selects every export.
 func newVersion(p Policy) *version {
 	v := &version{Policy: p, source: sum(p), digest: p.Digest()}
-	if err := cmp.Or(v.readEnums(), v.readMatch(), v.checkExceptions(), v.readParams(), v.readModule()); err != nil {
+	v.Stage, v.Enforcement = cmp.Or(v.Stage, v1alpha1.StageExport), cmp.Or(v.Enforcement, v1alpha1.Deny)
+	if v.Grace != nil && v.Stage != v1alpha1.StageImport { // where what is denied is not imported
+		v.grace = v.Grace.Duration
+	}
+	if err := cmp.Or(v.readMatch(), v.readParams(), v.readModule()); err != nil {
 		return v.unusable(err)
 	}
 	return v
@@ -128,32 +132,6 @@ func (v *version) problem() string {
 	return fmt.Sprintf("policy %s cannot be used as it is stored (%s)", v.Name, first)
 }
 
-// readEnums reads the fields that are one of some words. A stage that is unknown is that of
-// every evaluation, and an enforcement that is unknown denies.
-func (v *version) readEnums() error {
-	if v.Grace != nil && v.Stage != v1alpha1.StageImport { // where what is denied is not imported
-		v.grace = v.Grace.Duration
-	}
-	return cmp.Or(
-		oneOf("spec.stage", &v.Stage, "", v1alpha1.StageExport, v1alpha1.StageImport),
-		oneOf("spec.enforcement", &v.Enforcement, v1alpha1.Deny, v1alpha1.Deny, v1alpha1.Warn, v1alpha1.Audit),
-		oneOf("spec.existing", &v.Existing, v1alpha1.Withdraw, v1alpha1.Withdraw, v1alpha1.Keep),
-	)
-}
-
-// oneOf makes an empty field the first of the words, and one that is none of them fallback.
-func oneOf[T ~string](field string, given *T, fallback T, words ...T) error {
-	if *given == "" {
-		*given = words[0]
-	}
-	if slices.Contains(words, *given) {
-		return nil
-	}
-	err := fmt.Errorf("%s: %q is none of %v", field, *given, words)
-	*given = fallback
-	return err
-}
-
 func (v *version) readMatch() (err error) {
 	if v.Match == nil {
 		return nil
@@ -176,30 +154,12 @@ func selector(field string, s *metav1.LabelSelector) (labels.Selector, error) {
 	return selector, nil
 }
 
-// checkExceptions refuses what nobody could review later, and the definition lets pass.
-func (v *version) checkExceptions() error {
-	for i, e := range v.Exceptions {
-		at := fmt.Sprintf("spec.exceptions[%d]", i)
-		if _, ok := EndOf(e); !ok {
-			return fmt.Errorf("%s.until: %q is no date; expected the last day of the exception, such as 2027-01-31", at, e.Until)
-		}
-		if strings.TrimSpace(e.Reason) == "" {
-			return fmt.Errorf("%s.reason: it is empty; expected why there is an exception", at)
-		}
-	}
-	return nil
-}
+// IsOver reports whether the last day of an exception has passed.
+func IsOver(e v1alpha1.Exception, now time.Time) bool { return !now.Before(EndOf(e)) }
 
-// IsOver reports whether the last day of an exception has passed. One whose date
-// cannot be read is not over: the policy is refused because of it.
-func IsOver(e v1alpha1.Exception, now time.Time) bool {
-	end, ok := EndOf(e)
-	return ok && !now.Before(end)
-}
-
-// EndOf is the end of the last day of an exception, in UTC; false if its date cannot
-// be read.
-func EndOf(e v1alpha1.Exception) (time.Time, bool) {
-	day, err := time.Parse(time.DateOnly, e.Until)
-	return day.AddDate(0, 0, 1), err == nil
+// EndOf is the end of the last day of an exception, in UTC; in the past for what is no date, which no
+// API server stores.
+func EndOf(e v1alpha1.Exception) time.Time {
+	day, _ := time.Parse(time.DateOnly, e.Until)
+	return day.AddDate(0, 0, 1)
 }

@@ -55,10 +55,10 @@ type Exception struct {
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name,omitempty"`
 	// until is the last day of the exception, in UTC, as 2027-01-31.
-	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`
+	// +kubebuilder:validation:Format=date
 	Until string `json:"until"`
 	// reason says why there is an exception, for those who read the policy later.
-	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:Pattern=`\S`
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason"`
 }

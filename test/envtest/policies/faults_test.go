@@ -36,7 +36,7 @@ func good(message string) string { return module("hostile", message) }
 // names the problem, and where it is.
 var storable = map[string]struct{ rego, place, problem string }{
 	"malformed":              {"package comity.policies.hostile\n\ndeny contains {", "hostile.rego:3:", "unexpected eof"},
-	"nothing but space":      {" \n\t\n", "hostile.rego:1:1: ", "the module is empty"},
+	"nothing but space":      {" \n\t\n", "hostile.rego:1:1: ", "empty module"},
 	"without a package":      {"deny contains {\"msg\": \"no\"} if true\n", "hostile.rego:1:1: ", "package expected"},
 	"with a byte order mark": {"\ufeff" + good("no"), "hostile.rego:1:1: ", "byte order mark"},
 	"with a NUL":             {good("no") + "# \x00\n", "hostile.rego:4:1: ", "illegal null character"},

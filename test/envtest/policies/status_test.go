@@ -306,6 +306,10 @@ var _ = Describe("The status of an ExportPolicy", func() {
 		Entry("an exception without an end", func(p *v1alpha1.ExportPolicy) {
 			p.Spec.Exceptions = []v1alpha1.Exception{{Namespace: "shop", Reason: "r"}}
 		}, "spec.exceptions[0].until"),
+		Entry("an exception until a day that no calendar has", func(p *v1alpha1.ExportPolicy) {
+			p.Spec.Exceptions = []v1alpha1.Exception{{Namespace: "shop", Until: "2027-02-30", Reason: "r"}}
+		}, "spec.exceptions[0].until"),
+		Entry("an enforcement that there is not", func(p *v1alpha1.ExportPolicy) { p.Spec.Enforcement = "Maybe" }, "spec.enforcement"),
 		Entry("an exception without a reason", func(p *v1alpha1.ExportPolicy) {
 			p.Spec.Exceptions = []v1alpha1.Exception{{Namespace: "shop", Until: "2027-01-31"}}
 		}, "spec.exceptions[0].reason"),
