@@ -68,59 +68,44 @@ func (c checking) checkAnswer() (errs []error) {
 }
 
 // wrongEntry describes what is wrong with entries of a type; empty if nothing is
-// known to be.
+// known to be. What is of a type that is not known may have other keys.
 func (v *version) wrongEntry(t types.Type) string {
 	for _, one := range alternatives(t) {
 		object, is := one.(*types.Object)
-		if !is {
+		switch {
+		case !is:
 			return "what is of type " + types.Sprint(one)
-		}
-		if problem := v.wrongObject(object); problem != "" {
-			return problem
-		}
-	}
-	return ""
-}
-
-func (v *version) wrongObject(t *types.Object) string {
-	for _, key := range textKeys {
-		value := t.Select(key)
-		if value == nil && key == keyMsg {
+		case object.Select(keyMsg) == nil:
 			return "an object without msg"
 		}
-		if value != nil && !mayBeString(value) {
-			return fmt.Sprintf("an object whose %s is of type %s", key, types.Sprint(value))
-		}
-	}
-	for _, property := range t.StaticProperties() {
-		if problem := v.wrongKey(fmt.Sprint(property.Key)); problem != "" {
-			return problem
-		}
-	}
-	return wrongClusters(t.Select(keyClusters)) // what is of a type that is not known may have other keys
-}
-
-// wrongClusters describes what is wrong with clusters of a type.
-func wrongClusters(t types.Type) string {
-	for _, one := range alternatives(t) {
-		list, is := one.(*types.Array)
-		if is && list.Len() == 0 && list.Dynamic() == nil {
-			return "an object whose clusters is an empty list"
-		}
-		for i := 0; is && i < list.Len(); i++ {
-			is = mayBeString(list.Select(i))
-		}
-		if !is || list.Dynamic() != nil && !mayBeString(list.Dynamic()) {
-			return "an object whose clusters is of type " + types.Sprint(one)
+		for _, property := range object.StaticProperties() {
+			key, isOf := fmt.Sprint(property.Key), isString
+			if key == keyClusters {
+				isOf = isClusters
+			}
+			if problem := v.wrongKey(key); problem != "" {
+				return problem
+			}
+			if !all(property.Value, isOf) {
+				return fmt.Sprintf("an object whose %s is of type %s", key, types.Sprint(property.Value))
+			}
 		}
 	}
 	return ""
 }
 
-// mayBeString reports whether every value of the type is a string, or is of a type
-// that is not known.
-func mayBeString(t types.Type) bool {
-	return !slices.ContainsFunc(alternatives(t), func(one types.Type) bool { _, is := one.(types.String); return !is })
+func isString(t types.Type) bool { _, is := t.(types.String); return is }
+
+// isClusters is false for the empty list, which has no type of values.
+func isClusters(t types.Type) bool {
+	_, is := t.(*types.Array)
+	values := types.Values(t)
+	return is && values != nil && all(values, isString)
+}
+
+// all reports whether every type that a value of the type may have is so, as far as that is known.
+func all(t types.Type, is func(types.Type) bool) bool {
+	return !slices.ContainsFunc(alternatives(t), func(one types.Type) bool { return !is(one) })
 }
 
 // alternatives are the types that a value of the type may have; none if that is not known.

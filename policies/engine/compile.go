@@ -43,7 +43,7 @@ func (v *version) readModule() error {
 	if v.module, err = Parse(v.file(), v.Rego); err != nil {
 		return err
 	}
-	if err := joined(append(checkNames(v.module), v.readPackage(), v.readReason(), v.readSets())); err != nil {
+	if err := joined([]error{v.readPackage(), v.readReason(), v.readSets()}); err != nil {
 		return err
 	}
 	modules := map[string]*ast.Module{v.file(): v.module}

@@ -3,6 +3,18 @@
 
 package engine
 
+import (
+	"maps"
+	"slices"
+
+	"github.com/comity-mcs/comity/policies/v1alpha1"
+)
+
+// fieldsOf are the fields of input at a stage, sorted.
+func fieldsOf(stage v1alpha1.Stage) []string {
+	return slices.Sorted(maps.Keys(inputSchema(stage)["properties"].(map[string]any)))
+}
+
 // Check gives the error that Load would give for a policy that is added to the policies in use.
 func (e *Engine) Check(policy Policy) error {
 	_, err := e.Change(policy)

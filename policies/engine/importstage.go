@@ -7,9 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 
@@ -28,35 +25,9 @@ func inputSchema(stage v1alpha1.Stage) (schema map[string]any) {
 	return schema
 }
 
-// fieldsOf are the fields of input at a stage, sorted.
-func fieldsOf(stage v1alpha1.Stage) []string {
-	return slices.Sorted(maps.Keys(inputSchema(stage)["properties"].(map[string]any)))
-}
-
 // isOf reports whether the policy counts at a stage: one of which the stage is not
 // known counts at every one.
 func (v *version) isOf(stage v1alpha1.Stage) bool { return v.Stage == "" || v.Stage == stage }
-
-// addStage adds to the errors on fields of input that another stage has what this one
-// has: most likely the policy lacks spec.stage, or its author read the other table.
-func addStage(stage v1alpha1.Stage, errs ast.Errors) {
-	fields := fieldsOf(stage)
-	for _, err := range errs {
-		rest, is := strings.CutPrefix(err.Message, "undefined ref: input.")
-		if !is {
-			continue
-		}
-		name, _, _ := strings.Cut(rest, ".")
-		name, _, _ = strings.Cut(name, "[")
-		for _, other := range Stages {
-			if other != stage && !slices.Contains(fields, name) && slices.Contains(fieldsOf(other), name) {
-				err.Message += fmt.Sprintf("; a policy with stage %s can read input.%s; input.%s is for policies with stage %s",
-					stage, strings.Join(fields, ", input."), name, other)
-				err.Details = nil // they say the same
-			}
-		}
-	}
-}
 
 // anyField, in a path of input, is a field of which the name is not known before the
 // evaluation, or all of them.

@@ -72,7 +72,6 @@ func (r *regoLibrary) compile(stage v1alpha1.Stage, modules map[string]*ast.Modu
 	compiler := r.compiler(stage)
 	compiler.Compile(all)
 	if compiler.Failed() {
-		addStage(stage, compiler.Errors)
 		return nil, describe("", compiler.Errors)
 	}
 	return compiler, nil

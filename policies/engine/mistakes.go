@@ -13,56 +13,6 @@ import (
 	"github.com/comity-mcs/comity/policies/decision"
 )
 
-// checkNames refuses a rule with the name of a builtin or of an import, which it hides: it compiles,
-// and cannot be meant.
-func checkNames(module *ast.Module) (errs []error) {
-	hidden := map[string]string{}
-	for _, b := range ast.CapabilitiesForThisVersion().Builtins {
-		hidden[b.Name] = "the builtin"
-	}
-	for _, i := range module.Imports {
-		hidden[strings.Trim(i.Name().String(), `"`)] = "the import"
-	}
-	for _, rule := range module.Rules {
-		name := rule.Head.Ref()[0].Value.String()
-		if what := hidden[name]; what != "" {
-			errs = append(errs, fmt.Errorf("%s: rule %s hides %s of that name; expected another name", place(rule.Location), name, what))
-		}
-	}
-	return errs
-}
-
-// verb is one of a format; %% is none. With a * or an index, how many values there are to be
-// depends on them.
-var verb = regexp.MustCompile(`%[-+# 0]*[0-9]*(?:\.[0-9]*)?([^-+# 0-9.])`)
-
-// checkSprintf refuses a call of sprintf with more or fewer values than its format has verbs, if both
-// are written out.
-func checkSprintf(call *ast.Expr) error {
-	if call.Operator().String() != ast.Sprintf.Name {
-		return nil
-	}
-	format, isText := call.Operand(0).Value.(ast.String)
-	values, isArray := call.Operand(1).Value.(*ast.Array)
-	if !isText || !isArray {
-		return nil
-	}
-	verbs := 0
-	for _, found := range verb.FindAllStringSubmatch(string(format), -1) {
-		switch found[1] {
-		case "*", "[":
-			return nil
-		case "%":
-		default:
-			verbs++
-		}
-	}
-	if verbs == values.Len() {
-		return nil
-	}
-	return fmt.Errorf("%s: sprintf has %d values for a format with %d verbs; expected one value for each", place(call.Location), values.Len(), verbs)
-}
-
 // undefined finds the function in an error of OPA's compiler, internal a name that it made.
 var (
 	undefined = regexp.MustCompile(`undefined function ([a-z0-9_.]+)$`)
@@ -78,19 +28,20 @@ var remedies = []struct{ message, remedy string }{
 	{"keyword is required", "Rego v1: " + usualRule},
 	{"package expected", "package " + packagePrefix + "<name>"},
 	{" unused", "it to be used, or removed"},
+	{"undefined ref: input.", "a field that policies of this stage have: see spec.stage, and policies/INPUT.md"},
 }
 
 // worded is an error of OPA in one line with its place and details.
 func worded(e *ast.Error) string {
-	line, at := e.Message, e.Location
-	if found := undefined.FindStringSubmatch(line); found != nil {
-		if b, is := removed[found[1]]; is {
-			line += fmt.Sprintf(": policies may not call it, since %s; expected %s", b.why, b.instead)
+	line, at, remedy := e.Message, e.Location, ""
+	for _, known := range remedies {
+		if strings.Contains(line, known.message) {
+			remedy = "; expected " + known.remedy
 		}
 	}
-	for _, known := range remedies {
-		if strings.Contains(e.Message, known.message) && line == e.Message {
-			line += "; expected " + known.remedy
+	if found := undefined.FindStringSubmatch(line); found != nil {
+		if b, is := removed[found[1]]; is {
+			remedy = fmt.Sprintf(": policies may not call it, since %s; expected %s", b.why, b.instead)
 		}
 	}
 	switch d := e.Details.(type) {
@@ -107,6 +58,7 @@ func worded(e *ast.Error) string {
 			}
 		}
 	}
+	line += remedy
 	if at != nil {
 		line = place(at) + ": " + line
 	}
