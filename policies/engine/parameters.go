@@ -6,7 +6,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +14,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
@@ -42,7 +43,15 @@ func (v *version) readParams() (err error) {
 		return err
 	}
 	defaulting.Default(v.params, v.schema)
-	errs := unknown(parametersField, v.params, v.schema)
+	var errs []error
+	names := sets.New[string]()
+	(&schema.Visitor{Structural: func(below *schema.Structural) bool {
+		names = names.Union(sets.KeySet(below.Properties))
+		return false
+	}}).Visit(v.schema)
+	for _, path := range pruning.PruneWithOptions(v.params, v.schema, false, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		errs = append(errs, fmt.Errorf("%s.%s: unknown; expected one of %s", parametersField, path, strings.Join(sets.List(names), ", ")))
+	}
 	// Without the formats that Kubernetes knows: a schema of parameters needs none.
 	result := validate.NewSchemaValidator(v.schema.ToKubeOpenAPI(), nil, parametersField, strfmt.NewFormats()).Validate(v.params)
 	errs = append(errs, result.Errors...)
@@ -114,33 +123,6 @@ func typesOf(s *schema.Structural) map[string]any {
 		types["properties"] = properties
 	}
 	return types
-}
-
-// unknown gives an error for each property of the value at a path that the schema does
-// not name.
-func unknown(path string, value any, s *schema.Structural) (errs []error) {
-	switch value := value.(type) {
-	case []any:
-		for i := 0; i < len(value) && s.Items != nil; i++ {
-			errs = append(errs, unknown(fmt.Sprintf("%s[%d]", path, i), value[i], s.Items)...)
-		}
-	case map[string]any:
-		for name := range value {
-			property, known := s.Properties[name]
-			switch more := s.AdditionalProperties; {
-			case known:
-			case more != nil && more.Structural != nil:
-				property = *more.Structural
-			case more != nil && more.Bool, s.XPreserveUnknownFields:
-				continue
-			default:
-				errs = append(errs, fmt.Errorf("%s.%s: unknown; expected one of %s", path, name, strings.Join(slices.Sorted(maps.Keys(s.Properties)), ", ")))
-				continue
-			}
-			errs = append(errs, unknown(path+"."+name, value[name], &property)...)
-		}
-	}
-	return errs
 }
 
 // isNothing reports whether a JSON text is missing.

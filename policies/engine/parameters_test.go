@@ -41,19 +41,19 @@ func TestParametersThatTheSchemaRefusesSayWhereAndWhatWasExpected(t *testing.T) 
 	for name, tc := range map[string]struct{ params, want string }{
 		"misspelled": {
 			`{"label": "app", "limt": 4}`,
-			"spec.parameters.limt: unknown; expected one of label, limit, mode, owner, ports, ratio, regions",
+			"spec.parameters.limt: unknown; expected one of email, label, limit, mode, owner, ports, ratio, regions, team",
 		},
 		"of another case": {
 			`{"label": "app", "Limit": 4}`,
-			"spec.parameters.Limit: unknown; expected one of label, limit, mode, owner, ports, ratio, regions",
+			"spec.parameters.Limit: unknown; expected one of email, label, limit, mode, owner, ports, ratio, regions, team",
 		},
 		"like none": {
 			`{"label": "app", "somethingElse": 4}`,
-			"spec.parameters.somethingElse: unknown; expected one of label, limit, mode, owner, ports, ratio, regions",
+			"spec.parameters.somethingElse: unknown; expected one of email, label, limit, mode, owner, ports, ratio, regions, team",
 		},
 		"misspelled below": {
 			`{"label": "app", "owner": {"emial": "x"}}`,
-			"spec.parameters.owner.emial: unknown; expected one of email, team",
+			"spec.parameters.owner.emial: unknown; expected one of email, label, limit, mode, owner, ports, ratio, regions, team",
 		},
 		"a string for a number": {
 			`{"label": "app", "limit": "4"}`, `spec.parameters.limit in body must be of type integer: "string"`,

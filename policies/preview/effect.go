@@ -53,9 +53,8 @@ type fate struct {
 	outcome decision.Outcome
 	// grace is how long a published object stays so although it is denied.
 	grace time.Duration
-	// excluded are the clusters to which it is not published, leaving those to which it
-	// is not once grace has passed.
-	excluded, leaving []string
+	// excluded are the clusters to which it is not published, or will not be.
+	excluded []string
 }
 
 // audienceOf is where an export goes, but for what policies exclude. Imports have the zero
@@ -70,44 +69,26 @@ func audienceOf(in decision.Input) decision.Audience {
 // fateOf reads a verdict as the publisher does (decide.Export): a published object
 // that is denied stays published for a while if every violation has a grace period.
 // Those of imports have none. What policies forbid to some clusters counts although others may
-// have failed. A cluster that reads a published export keeps it for the grace period of the
-// policies.
+// have failed.
 func fateOf(v decision.Verdict, published bool, to decision.Audience) fate {
-	f := fate{outcome: v.Outcome}
-	if v.Outcome == decision.Denied && published {
+	_, lost, stays := to.Without(v.Excluded)
+	f := fate{outcome: v.Outcome, excluded: lost}
+	if !stays {
+		f.outcome = decision.Denied
+	}
+	if f.outcome == decision.Denied && published {
 		f.grace = leastGrace(v.Violations)
-	}
-	if v.Outcome == decision.Denied || v.Outcome == decision.NotEvaluated && len(v.Excluded) == 0 {
-		return f
-	}
-	var atOnce []string
-	for _, id := range v.Excluded {
-		if !published || graceOf(v, id) == 0 {
-			atOnce = append(atOnce, id)
-		}
-	}
-	_, lost, ok := to.Without(atOnce)
-	if !ok {
-		return fate{outcome: decision.Denied}
-	}
-	f.excluded = lost
-	_, all, stays := to.Without(v.Excluded)
-	f.leaving = missing(all, f.excluded)
-	for i, id := range f.leaving {
-		if grace := graceOf(v, id); i == 0 || grace < f.grace {
-			f.grace = grace
-		}
-	}
-	if !stays && len(f.excluded) == 0 {
-		return fate{outcome: decision.Denied, grace: f.grace}
 	}
 	return f
 }
 
-// graceOf is after how long a cluster loses an export that it reads now.
-func graceOf(v decision.Verdict, id string) time.Duration {
+// graceOf is after how long the first of some clusters loses an export that is published now.
+func graceOf(v decision.Verdict, published bool, clusters []string) time.Duration {
+	if !published {
+		return 0
+	}
 	return leastGrace(slices.DeleteFunc(slices.Clone(v.Violations), func(violation decision.Violation) bool {
-		return !slices.Contains(violation.Clusters, id)
+		return len(missing(violation.Clusters, clusters)) == len(violation.Clusters)
 	}))
 }
 
@@ -144,10 +125,7 @@ func effectOf(before, after decision.Verdict, published bool, to decision.Audien
 		return Effect{Kind: Allow}, true
 	}
 	if lost := missing(is.excluded, was.excluded); len(lost) > 0 {
-		return Effect{Kind: Exclude, Clusters: lost}, true
-	}
-	if lost := missing(is.leaving, was.leaving); len(lost) > 0 {
-		return Effect{Kind: Exclude, Clusters: lost, Grace: is.grace}, true
+		return Effect{Kind: Exclude, Clusters: lost, Grace: graceOf(after, published, lost)}, true
 	}
 	if gained := missing(was.excluded, is.excluded); len(gained) > 0 {
 		return Effect{Kind: Include, Clusters: gained}, true
