@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -37,13 +36,11 @@ const (
 )
 
 const (
-	// eventInterval is the least time between two events on one export.
-	eventInterval = time.Minute
 	// namespaceBurst and namespaceInterval bound the events of one namespace, whatever
 	// names the exports in it are given.
 	namespaceBurst    = 10
 	namespaceInterval = 10 * time.Second
-	// maxLimiters is for how many exports and namespaces the last events are known.
+	// maxLimiters is for how many namespaces the last events are known.
 	maxLimiters = 4096
 )
 
@@ -56,7 +53,7 @@ func (w webhooks) conclude(req *admissionRequest, subject admit.Subject, verdict
 		return answer
 	}
 	answer.AuditAnnotations = auditAnnotations(verdict)
-	if ptr.Deref(req.DryRun, false) || w.Recorder == nil || subject.Key.Name == "" || !w.allows(subject.Key) {
+	if ptr.Deref(req.DryRun, false) || w.Recorder == nil || subject.Key.Name == "" || !w.allows(subject.Key.Namespace) {
 		return answer
 	}
 	reason := model.ReasonNotEvaluated // as of the condition Admitted
@@ -72,19 +69,15 @@ func (w webhooks) conclude(req *admissionRequest, subject admit.Subject, verdict
 	return answer
 }
 
-// allows reports whether the event on an export is not one too many.
-func (w webhooks) allows(export types.NamespacedName) bool {
-	now := w.Clock.Now()
-	limiter := func(key any, every time.Duration, burst int) *rate.Limiter {
-		if kept, ok := w.limiters.Get(key); ok {
-			return kept.(*rate.Limiter)
-		}
-		l := rate.NewLimiter(rate.Every(every), burst)
-		w.limiters.Add(key, l)
-		return l
+// allows reports whether an event in a namespace is not one too many, whatever names the exports in it are
+// given. Those on one export are one event, which counts them.
+func (w webhooks) allows(namespace string) bool {
+	kept, known := w.limiters.Get(namespace)
+	if !known {
+		kept = rate.NewLimiter(rate.Every(namespaceInterval), namespaceBurst)
+		w.limiters.Add(namespace, kept)
 	}
-	return limiter(export, eventInterval, 1).AllowN(now, 1) &&
-		limiter(export.Namespace, namespaceInterval, namespaceBurst).AllowN(now, 1)
+	return kept.(*rate.Limiter).AllowN(w.Clock.Now(), 1)
 }
 
 func auditAnnotations(verdict decision.Verdict) map[string]string {

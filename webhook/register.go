@@ -75,7 +75,7 @@ type Options struct {
 type webhooks struct {
 	Options
 	seconds  *prometheus.HistogramVec // of answers
-	limiters *lru.Cache               // of events, by export and by namespace
+	limiters *lru.Cache               // of events, by namespace
 }
 
 // Register adds the webhooks to the manager's webhook server.

@@ -67,7 +67,7 @@ func TestWhatDoesNotCompileIsSaidWhere(t *testing.T) {
 		"the network":       {rule(`http.send({"method": "get", "url": "http://x"}).status_code == 200`), "p.rego:4:2: undefined function http.send"},
 		"the resolver":      {rule(`count(net.lookup_ip_addr("x")) > 0`), "undefined function net.lookup_ip_addr"},
 		"a long shift":      {rule(`bits.lsh(1, 1000000000) > 0`), "p.rego:4:2: undefined function bits.lsh"},
-		"the time":          {rule(`time.now_ns() > 0`), "undefined function time.now_ns: policies may not call it, since its answer differs from one call to the next"},
+		"the time":          {rule(`time.now_ns() > 0`), "undefined function time.now_ns: policies may not call it, since its answer differs from one call, or replica, to the next"},
 		"chance":            {rule(`rand.intn("x", 2) == 1`), "undefined function rand.intn"},
 		"the environment":   {rule(`opa.runtime().env.HOME != ""`), "undefined function opa.runtime"},
 		"a parser":          {rule(`rego.parse_module("x", "package x").rules`), "undefined function rego.parse_module"},

@@ -4,7 +4,7 @@
 package engine
 
 import (
-	"fmt"
+	"cmp"
 	"regexp"
 	"strings"
 
@@ -40,9 +40,7 @@ func worded(e *ast.Error) string {
 		}
 	}
 	if found := undefined.FindStringSubmatch(line); found != nil {
-		if b, is := removed[found[1]]; is {
-			remedy = fmt.Sprintf(": policies may not call it, since %s; expected %s", b.why, b.instead)
-		}
+		remedy = cmp.Or(whyRemoved(found[1]), remedy)
 	}
 	switch d := e.Details.(type) {
 	case *ast.RefErrInvalidDetail:

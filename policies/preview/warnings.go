@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// maxLine is the length in bytes that a warning should have at most: what the API
-// server recommends. It is longer only for a single name that does not fit.
-const maxLine = 120
+	"github.com/comity-mcs/comity/policies/decision"
+)
 
 // Warnings are lines for the author of a policy, each with the name of the policy. There
 // is none if nothing would happen.
@@ -26,7 +24,7 @@ func (r Report) Warnings(policy string) []string {
 		words words
 	}{{r.Exports, ofExports}, {r.Imports, ofImports}} {
 		for _, alike := range groups(part.Effects) {
-			add("%s", sentence(alike, part.words, part.Looked, maxLine-len(policy)-len("[] ")))
+			add("%s", sentence(alike, part.words, part.Looked))
 		}
 		if part.Total > 0 && part.Counted && part.Matched == 0 && part.Complete() && part.Unread == 0 {
 			add(matchesNo+"%s (there are %d)", part.words.noun, part.Total)
@@ -89,8 +87,8 @@ func groups(effects []Effect) (out [][]Effect) {
 	return out
 }
 
-// sentence says what would happen, to how many, and to which first, in size bytes.
-func sentence(effects []Effect, words words, looked, size int) string {
+// sentence says what would happen, to how many, and to which first.
+func sentence(effects []Effect, words words, looked int) string {
 	count := fmt.Sprintf("%d of %d %ss", len(effects), looked, words.noun)
 	text := fmt.Sprintf(map[Kind]string{
 		Withdraw: would + words.withdraw + " %s",
@@ -104,31 +102,26 @@ func sentence(effects []Effect, words words, looked, size int) string {
 	if grace := effects[0].Grace; grace > 0 {
 		text += " after " + withoutZero.Replace(grace.String())
 	}
-	return text + ": " + names(effects, size-len(text)-len(": "))
+	var names []string
+	for _, effect := range effects {
+		names = append(names, effect.object())
+	}
+	return text + ": " + decision.Some(names, maxNamed)
 }
 
-// names lists as many of the objects as fit in size bytes, but one at least.
-func names(effects []Effect, size int) string {
-	shown := ""
-	for i, item := range effects {
-		name := item.Namespace + "/" + item.Name
-		if item.Cluster != "" {
-			name += " from " + item.Cluster
-		}
-		if len(item.Clusters) > 0 {
-			name += " (" + strings.Join(item.Clusters, ", ") + ")"
-		}
-		next, more := strings.TrimPrefix(shown+", "+name, ", "), ""
-		rest := len(effects) - i - 1
-		if rest > 0 {
-			more = fmt.Sprintf(" and %d more", rest)
-		}
-		if i > 0 && len(next)+len(more) > size {
-			return fmt.Sprintf("%s and %d more", shown, rest+1)
-		}
-		shown = next
+// maxNamed is how many objects a line names: the API server recommends 120 bytes.
+const maxNamed = 3
+
+// object names what the effect is on, and its clusters.
+func (e Effect) object() string {
+	name := e.Namespace + "/" + e.Name
+	if e.Cluster != "" {
+		name += " from " + e.Cluster
 	}
-	return shown
+	if len(e.Clusters) > 0 {
+		name += " (" + strings.Join(e.Clusters, ", ") + ")"
+	}
+	return name
 }
 
 // withoutZero leaves out the units of a duration that are zero: 10m of 10m0s.
