@@ -21,7 +21,7 @@ const maxPreview = 1200 * time.Millisecond
 // Policies has the policies in use; child.Client is one.
 type Policies interface {
 	// Change is what storing a policy would do, or the error that loading it would give.
-	Change(ctx context.Context, policy engine.Policy) (preview.Change, error)
+	Change(ctx context.Context, policy engine.Policy) (engine.Change, error)
 }
 
 // Checker checks for the webhook whether a policy could be used, and says what it would

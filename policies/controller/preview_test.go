@@ -17,7 +17,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/preview"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -46,9 +45,9 @@ func (exports) Imports(context.Context) ([]decision.ImportInput, error) { return
 // inProcess is an engine without a process of its own.
 type inProcess struct{ *engine.Engine }
 
-func (e inProcess) Change(_ context.Context, policy engine.Policy) (preview.Change, error) {
+func (e inProcess) Change(_ context.Context, policy engine.Policy) (engine.Change, error) {
 	if e.Digest() == "" {
-		return nil, engine.ErrNotLoaded
+		return engine.Change{}, engine.ErrNotLoaded
 	}
 	return e.Engine.Change(policy)
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/types"
 
 	"github.com/comity-mcs/comity/policies/v1alpha1"
@@ -54,14 +53,21 @@ func (v *version) wrongKey(key string) string {
 // far as the type checker of OPA knows: such a policy would fail for every export.
 // What it cannot know, such as the type of a label's value, is checked when the
 // policy is evaluated.
+//
+// The type checker does not keep the types of a rule's own variables: of a rule whose entry has
+// some, those of all rules of its name are checked.
 func (c checking) checkAnswer() (errs []error) {
-	for _, name := range []string{denySet, warnSet} {
-		entries, ok := c.TypeEnv.GetByRef(mustPath(packagePrefix + c.pkg + "." + name)).(*types.Set)
-		if !ok {
-			continue // the module does not have it: readSets has checked that it is a set
+	for _, rule := range c.Modules[c.file()].Rules {
+		name, key := rule.Head.Ref()[0].Value.String(), rule.Head.Key
+		if name != denySet && name != warnSet {
+			continue
 		}
-		if problem := c.wrongEntry(entries.Of()); problem != "" {
-			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(c.entryLocation(name)), name, problem, c.expectedEntry()))
+		t := types.Values(c.TypeEnv.GetByRef(rule.Ref()))
+		if key.IsGround() {
+			t = c.TypeEnv.GetByValue(key.Value)
+		}
+		if problem := c.wrongEntry(t); problem != "" {
+			errs = append(errs, fmt.Errorf("%s: %s contains %s; %s", place(rule.Location), name, problem, c.expectedEntry()))
 		}
 	}
 	return errs
@@ -122,20 +128,4 @@ func alternatives(t types.Type) (all []types.Type) {
 		return []types.Type{t}
 	}
 	return all
-}
-
-// entryLocation is where the wrong entry is: at the first rule of the name whose
-// entry is known to be wrong, else at the first rule of the name. The type checker
-// does not keep the types of a rule's own variables.
-func (c checking) entryLocation(name string) (location *ast.Location) {
-	for _, rule := range c.Modules[c.file()].Rules {
-		switch {
-		case rule.Head.Ref()[0].Value.String() != name:
-		case rule.Head.Key != nil && rule.Head.Key.IsGround() && c.wrongEntry(c.TypeEnv.GetByValue(rule.Head.Key.Value)) != "":
-			return rule.Location
-		case location == nil:
-			location = rule.Location
-		}
-	}
-	return location
 }

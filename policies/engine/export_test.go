@@ -32,3 +32,6 @@ func UseLibrary(t interface{ Cleanup(func()) }, files map[string]string) error {
 	}
 	return err
 }
+
+// With is an engine that answers as e would once the policy is stored.
+func (e *Engine) With(policy Policy) (*Engine, error) { return e.with(policy) }

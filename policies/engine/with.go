@@ -16,13 +16,12 @@ import (
 // ErrNotLoaded is the error of an engine into which nothing was loaded yet.
 var ErrNotLoaded = errors.New("policies are not loaded yet")
 
-// Change is that of the policies in use by this one, which is added, or replaces the one of its name.
-// After it is an engine of its own, which answers as e would once the policy is stored. The error is
-// that of the policy if it cannot be used, as in Result.
+// with is an engine of its own, which answers as e would once the policy is stored: added, or in place of the
+// one of its name. The error is that of the policy if it cannot be used, as in Result.
 //
 // The two share what they compiled, and nothing that an evaluation leaves: the new engine
 // has its own Failures.
-func (e *Engine) Change(policy Policy) (Change, error) {
+func (e *Engine) with(policy Policy) (*Engine, error) {
 	snap, opts := e.current.Load(), e.opts
 	opts.Registerer = nil
 	other := New(opts)
@@ -34,14 +33,15 @@ func (e *Engine) Change(policy Policy) (Change, error) {
 		at, list = len(list), append(list, policy) // the youngest
 	}
 	list[at] = policy
-	return Change{e, other, policy.Name}, other.Load(list)[at].Err
+	return other, other.Load(list)[at].Err
 }
 
-// Change is a change of the policies in use: two engines, which are not loaded meanwhile.
+// Change is what storing a policy would do.
 type Change struct {
-	Before, After *Engine
-	// Policy is the one that changes.
-	Policy string
+	// Stages says whether policies of a stage change, and whether the one that is stored is of it.
+	Stages map[v1alpha1.Stage][2]bool
+	// Compare gives the verdicts on one subject before and after the change.
+	Compare func(ctx context.Context, on *Subject) (Comparison, error)
 }
 
 // Comparison is what a change does to the verdict on one subject.
@@ -52,34 +52,32 @@ type Comparison struct {
 	Before, After decision.Verdict
 }
 
-// Stage reports whether policies of a stage change, and whether the one that changes is of it.
-func (c Change) Stage(stage v1alpha1.Stage) (differs, is bool) {
-	return c.differs(func(v *version) bool { return v.isOf(stage) }), c.After.current.Load().versions[c.Policy].isOf(stage)
-}
-
-// Compare gives the verdicts before and after the change.
-func (c Change) Compare(ctx context.Context, on *Subject) (out Comparison, _ error) {
-	if err := on.read(c.Before.terms); err != nil {
-		return out, err
+// Change is what storing a policy would do. The error is that of the policy if it cannot be used.
+func (e *Engine) Change(policy Policy) (Change, error) {
+	other, err := e.with(policy)
+	a, b := e.current.Load(), other.current.Load()
+	stored := b.versions[policy.Name]
+	// differs reports whether one of the two has a version that is so, and that the other one has not.
+	differs := func(is func(*version) bool) bool {
+		return slices.ContainsFunc(slices.Concat(a.all, b.all), func(v *version) bool {
+			one, two := a.versions[v.Name], b.versions[v.Name]
+			same := one != nil && two != nil && one.source == two.source && fmt.Sprint(one.err) == fmt.Sprint(two.err)
+			return !same && is(v)
+		})
 	}
-	out.Matches = on.matches(c.After.current.Load().versions[c.Policy])
-	if c.differs(on.matches) {
-		out.Before, _ = c.Before.EvaluateSubject(ctx, on, nil)
-		out.After, _ = c.After.EvaluateSubject(ctx, on, nil)
-	}
-	return out, nil
-}
-
-// differs reports whether one of the two has a version that is so, and that the other
-// one has not.
-func (c Change) differs(is func(*version) bool) bool {
-	a, b := c.Before.current.Load(), c.After.current.Load()
-	for _, v := range slices.Concat(a.all, b.all) {
-		one, two := a.versions[v.Name], b.versions[v.Name]
-		same := one != nil && two != nil && one.source == two.source && fmt.Sprint(one.err) == fmt.Sprint(two.err)
-		if !same && is(v) {
-			return true
+	change := Change{Stages: map[v1alpha1.Stage][2]bool{}, Compare: func(ctx context.Context, on *Subject) (out Comparison, _ error) {
+		if err := on.read(e.terms); err != nil {
+			return out, err
 		}
+		out.Matches = on.matches(stored)
+		if differs(on.matches) {
+			out.Before, _ = e.EvaluateSubject(ctx, on, nil)
+			out.After, _ = other.EvaluateSubject(ctx, on, nil)
+		}
+		return out, nil
+	}}
+	for _, stage := range Stages {
+		change.Stages[stage] = [2]bool{differs(func(v *version) bool { return v.isOf(stage) }), stored.isOf(stage)}
 	}
-	return false
+	return change, err
 }

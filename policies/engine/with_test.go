@@ -47,7 +47,7 @@ func TestWithAnswersAsTheEngineDoesOnceThePolicyIsLoaded(t *testing.T) {
 		changed := slices.Clone(list)
 		policy := anyPolicy(t, name)
 		change, err := e.Change(policy)
-		other := change.After
+		other, _ := e.With(policy)
 		if at < 0 {
 			at = len(changed)
 			changed = append(changed, policy)
@@ -104,8 +104,7 @@ deny contains {"msg": "no"} if to_number(input.object.metadata.name) > 1
 `}}
 	slow := denying("p", "no", endless)
 	e := loaded(t, engine.Options{Timeout: time.Second}, failing, inPackage("p", "p", 1))
-	change, err := e.Change(inPackage("p", "p", 2)) // it shares what q was compiled to
-	other := change.After
+	other, err := e.With(inPackage("p", "p", 2)) // it shares what q was compiled to
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,10 +121,9 @@ deny contains {"msg": "no"} if to_number(input.object.metadata.name) > 1
 	}
 
 	e = loaded(t, engine.Options{Timeout: time.Second}, inPackage("q", "q", 1))
-	if change, err = e.Change(slow); err != nil {
+	if other, err = e.With(slow); err != nil {
 		t.Fatal(err)
 	}
-	other = change.After
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

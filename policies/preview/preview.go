@@ -33,14 +33,6 @@ type Source interface {
 	Imports(ctx context.Context) ([]decision.ImportInput, error)
 }
 
-// Change compares the policies in use with those after a change.
-type Change interface {
-	// Stage reports whether policies of a stage change, and whether the one that changes is of it.
-	Stage(stage v1alpha1.Stage) (differs, is bool)
-	// Compare gives the verdicts before and after the change.
-	Compare(ctx context.Context, on *engine.Subject) (engine.Comparison, error)
-}
-
 // Report is what a change would do.
 type Report struct {
 	// Exports are those of this cluster, Imports those of other clusters, one for each
@@ -69,7 +61,7 @@ func (p Part) Complete() bool { return p.Looked == p.Total }
 
 // Run looks at each object until ctx ends, which is no error. The error says why the
 // objects could not be listed.
-func Run(ctx context.Context, change Change, source Source) (Report, error) {
+func Run(ctx context.Context, change engine.Change, source Source) (Report, error) {
 	exports, err := source.Exports(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("list the ServiceExports: %w", err)
@@ -103,12 +95,11 @@ func Run(ctx context.Context, change Change, source Source) (Report, error) {
 
 // run looks at each object of a stage, until ctx ends. If no policy of the stage changes, nothing
 // of them does, and they need not be looked at.
-func run(ctx context.Context, change Change, stage v1alpha1.Stage, total int, read func(i int) (*engine.Subject, decision.Audience, error)) (p Part) {
-	differs, is := change.Stage(stage)
-	if !differs {
+func run(ctx context.Context, change engine.Change, stage v1alpha1.Stage, total int, read func(i int) (*engine.Subject, decision.Audience, error)) (p Part) {
+	if !change.Stages[stage][0] {
 		return Part{Total: total, Looked: total}
 	}
-	p = Part{Total: total, Counted: is}
+	p = Part{Total: total, Counted: change.Stages[stage][1]}
 	for p.Looked < total && ctx.Err() == nil {
 		on, to, err := read(p.Looked)
 		var found engine.Comparison

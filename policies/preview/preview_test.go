@@ -142,8 +142,9 @@ func TestAPreviewOfAnImportPolicy(t *testing.T) {
 		"it denies one source alone": {v1alpha1.Withdraw, `input.source.cluster == "b"`, []string{"[p] would remove 1 of 2 imports: shop/web from b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			change := denying(t, "false")
-			change, err := change.Before.Change(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{
+			e := engine.New(engine.Options{Timeout: time.Minute})
+			e.Load(nil)
+			change, err := e.Change(engine.Policy{Name: "p", ExportPolicySpec: v1alpha1.ExportPolicySpec{
 				Stage: v1alpha1.StageImport, Existing: tc.existing,
 				Rego: "package comity.policies.p\n\ndeny contains {\"msg\": \"no\"} if " + tc.body + "\n",
 			}})

@@ -21,7 +21,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -66,15 +65,11 @@ type Options struct {
 	Clock clock.PassiveClock
 }
 
-// notInNames are characters that the name of an annotation cannot have.
-var notInNames = regexp.MustCompile(`[^-._a-zA-Z0-9]`)
-
 // Name makes the name of a replica of that of its host and a port that it serves there.
 // So it is the same after a restart: a replica that was killed is not counted beside the
-// one in its place. Characters that the name of an annotation cannot have are replaced,
-// and the beginning is cut off, since the names of Pods differ at their end.
+// one in its place. The beginning is cut off, since the names of Pods differ at their end.
 func Name(host string, port int) string {
-	name := notInNames.ReplaceAllString(fmt.Sprintf("%s-%d", host, port), "-")
+	name := fmt.Sprintf("%s-%d", host, port)
 	return strings.TrimLeft(name[max(0, len(name)-maxName):], "-._")
 }
 

@@ -369,8 +369,8 @@ func TestAPreviewOfWhatEndsItsProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if differs, is := change.Stage(v1alpha1.StageExport); !differs || !is {
-		t.Errorf("differs %t, is %t", differs, is)
+	if of := change.Stages[v1alpha1.StageExport]; of != [2]bool{true, true} {
+		t.Errorf("differs, is: %t", of)
 	}
 	answers := c.MainPID()
 	if _, err := change.Compare(within(t, patience), export(t, request("shop"))); err == nil {

@@ -20,7 +20,6 @@ import (
 
 	"github.com/comity-mcs/comity/policies/decision"
 	"github.com/comity-mcs/comity/policies/engine"
-	"github.com/comity-mcs/comity/policies/preview"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
 )
 
@@ -211,52 +210,37 @@ func (c *Client) apart(ctx context.Context, now *loaded, method string, q Questi
 	return err
 }
 
-// change is what storing a policy would do.
-type change struct {
-	client   *Client
-	policy   engine.Policy
-	question Question
-	Stages
-}
-
 // Change is what storing a policy would do. The error is the one that Load would give for a policy
-// that is added to the policies in use, or replaces the one of its name.
-func (c *Client) Change(ctx context.Context, policy engine.Policy) (preview.Change, error) {
+// that is added to the policies in use, or replaces the one of its name. One that ends the process is in quarantine.
+func (c *Client) Change(ctx context.Context, policy engine.Policy) (change engine.Change, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
 	now := c.current.Load()
 	if now.Digest == "" {
-		return nil, busy(engine.ErrNotLoaded)
+		return change, busy(engine.ErrNotLoaded)
 	}
 	digest := policy.Digest()
 	if why := c.offenders.refused(digest); why != "" {
-		return nil, errors.New(why)
+		return change, errors.New(why)
 	}
 	text, err := json.Marshal(policy)
 	if err != nil {
-		return nil, err
+		return change, err
 	}
-	out := change{client: c, policy: policy, question: Question{Policies: text}}
-	switch err = c.apart(ctx, now, "Change", out.question, &out.Stages); {
+	q := Question{Policies: text}
+	switch err = c.apart(ctx, now, "Change", q, &change.Stages); {
 	case c.offenders.tooCostly(err, map[string]string{policy.Name: digest}):
-		return nil, errors.New(c.offenders.refused(digest))
+		return change, errors.New(c.offenders.refused(digest))
 	case err != nil && !isAnswer(err):
-		return nil, busy(err)
+		return change, busy(err)
 	}
-	return out, err
-}
-
-// Stage is that of an engine.Change.
-func (c change) Stage(stage v1alpha1.Stage) (differs, is bool) {
-	return c.Stages[stage][0], c.Stages[stage][1]
-}
-
-// Compare is that of an engine.Change. A policy that ends the process is in quarantine.
-func (c change) Compare(ctx context.Context, on *engine.Subject) (out engine.Comparison, err error) {
-	c.question.On = on
-	err = c.client.apart(ctx, c.client.current.Load(), "Compare", c.question, &out)
-	if died := asDeath(err); died != nil && died.of == c.policy.Name && ctx.Err() == nil {
-		c.client.offenders.refuse(c.policy.Digest(), fmt.Sprintf("%s: evaluating it for %s in a preview: %v", v1alpha1.ReasonResourceExhausted, on, err))
+	change.Compare = func(ctx context.Context, on *engine.Subject) (out engine.Comparison, err error) {
+		q.On = on
+		err = c.apart(ctx, c.current.Load(), "Compare", q, &out)
+		if died := asDeath(err); died != nil && died.of == policy.Name && ctx.Err() == nil {
+			c.offenders.refuse(digest, fmt.Sprintf("%s: evaluating it for %s in a preview: %v", v1alpha1.ReasonResourceExhausted, on, err))
+		}
+		return out, err
 	}
-	return out, err
+	return change, err
 }

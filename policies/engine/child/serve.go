@@ -183,11 +183,8 @@ func growStack(n int) byte {
 	return room[n]
 }
 
-// Stages are the answers of engine.Change.Stage.
-type Stages map[v1alpha1.Stage][2]bool
-
-// Change says what a policy changes, or why it cannot be used.
-func (s *server) Change(q Question, into *Stages) error {
+// Change says which stages a policy changes, or why it cannot be used.
+func (s *server) Change(q Question, into *map[v1alpha1.Stage][2]bool) error {
 	if s.changed != string(q.Policies) || s.digest != s.engine.Digest() {
 		var policy engine.Policy
 		if err := json.Unmarshal(q.Policies, &policy); err != nil {
@@ -199,17 +196,13 @@ func (s *server) Change(q Question, into *Stages) error {
 		}
 		s.change, s.changed, s.digest = change, string(q.Policies), s.engine.Digest()
 	}
-	*into = Stages{}
-	for _, stage := range engine.Stages {
-		differs, is := s.change.Stage(stage)
-		(*into)[stage] = [2]bool{differs, is}
-	}
+	*into = s.change.Stages
 	return nil
 }
 
 // Compare is that of an engine.Change.
 func (s *server) Compare(q Question, into *engine.Comparison) error {
-	err := s.Change(q, &Stages{})
+	err := s.Change(q, &map[v1alpha1.Stage][2]bool{})
 	if err == nil {
 		ctx, cancel := q.context()
 		defer cancel()
