@@ -53,11 +53,6 @@ func (c *Checker) Check(ctx context.Context, policy *v1alpha1.ExportPolicy) (wou
 		return none("another one is being made"), nil
 	}
 	defer c.running.Unlock()
-	defer func() { // a panic must not refuse the policy
-		if r := recover(); r != nil {
-			would, err = none(fmt.Sprintf("it failed: %v", r)), nil
-		}
-	}()
 	ctx, release := engine.ShareOf(ctx, 2)
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, maxPreview)

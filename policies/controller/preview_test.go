@@ -133,13 +133,7 @@ func TestAPreviewTakesAPartOfTheTimeOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestAPreviewThatFailsIsOnlyAWarning(t *testing.T) {
-	p := previewer(t, exports{n: 1, reading: func(context.Context) { panic("no facts") }})
-	for range 2 { // the second shows that the first has ended
-		if diff := cmp.Diff([]string{"[p] there is no preview of what it would do: it failed: no facts"}, checked(t.Context(), t, p, denyingPolicy())); diff != "" {
-			t.Errorf("warnings (-want +got):\n%s", diff)
-		}
-	}
+func TestWithoutPoliciesThereIsNoPreview(t *testing.T) {
 	empty := engine.New(engine.Options{})
 	if _, err := (&Checker{Policies: inProcess{empty}, Source: exports{}}).Check(t.Context(), denyingPolicy()); !errors.Is(err, engine.ErrNotLoaded) {
 		t.Errorf("before policies are loaded: %v", err)
