@@ -189,12 +189,12 @@ func TestAPolicyThatEndsProcessesForTwoNamespacesIsInQuarantine(t *testing.T) {
 // annotations end a process.
 func TestTheAnnotationsOfOneNamespaceQuarantineNoPolicy(t *testing.T) {
 	greedy := denying("greedy", "letters := split(object.get(input.object.metadata.annotations, \"text\", \"\"), \"\")\n\tcount([[a, b] | some a in letters; some b in letters]) < 0")
-	c := loaded(t, greedy, denying("other", `input.object.metadata.namespace == "bank"`))
+	c := loadedWith(t, engine.Options{Timeout: patience}, greedy, denying("other", `input.object.metadata.namespace == "bank"`))
 	exhausted := 0
 	for n := 0; n < 10 && exhausted < 3; n++ { // on a busy machine it may be stopped before
 		in := request("shop")
 		in.Object.Annotations = map[string]string{"text": strings.Repeat("x", 100<<10+n)}
-		if v := c.Evaluate(within(t, patience), in); strings.HasPrefix(v.Problem, "policy greedy: ResourceExhausted: ") {
+		if v := c.Evaluate(within(t, 4*patience), in); strings.HasPrefix(v.Problem, "policy greedy: ResourceExhausted: ") {
 			exhausted++
 		}
 	}
