@@ -6,7 +6,7 @@
 //
 // It takes Policies and decision.Inputs, or decision.ImportInputs, and gives Results
 // and Verdicts. It fails closed: an export that cannot be evaluated is NotEvaluated and
-// never Allowed. The policies of each stage are compiled and evaluated apart.
+// never Allowed. Each policy is compiled and evaluated by itself, with the library of its stage.
 //
 // The policies as they are stored are all that counts, and not what this process
 // loaded before, so that every replica answers alike, whenever it started. There is
@@ -45,7 +45,7 @@ const compileTime = time.Second
 
 // Options of New. The zero value is usable.
 type Options struct {
-	// Timeout bounds one evaluation. DefaultTimeout when 0.
+	// Timeout bounds one evaluation of one policy. DefaultTimeout when 0.
 	Timeout time.Duration
 	// Watch is called before policies are compiled, or evaluated, and what it returns after
 	// that, with the time that it may take: OPA's compiler and some of its builtins do not

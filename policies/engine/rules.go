@@ -58,7 +58,7 @@ type checking struct {
 // checkRules checks the compiled module, in which every reference is absolute:
 //
 //	a rule that neither deny nor warn uses     is usually misspelled
-//	a reference to another policy's data       would make policies fail together
+//	a reference to another policy's data       is undefined: each is evaluated by itself
 //	a parameter that is not set                would make its rule undefined
 func (c checking) checkRules() (errs []error) {
 	module := c.Modules[c.file()]

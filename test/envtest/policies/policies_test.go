@@ -153,6 +153,7 @@ var _ = Describe("ExportPolicies", func() {
 		object, condition := stored(ctx, "broken")
 		Expect(condition.Message).To(Equal("broken.rego:3:32: undefined ref: input.srevice.spec.type; have: \"srevice\"; want (one of): " +
 			`["apiVersion" "cluster" "destinations" "effectiveScope" "namespace" "namespaceScope" "object" "oldObject" "operation" "peers" "ports" "published" "scope" "service" "subject" "userInfo"]` +
+			"; expected a field that policies of this stage have: see spec.stage, and policies/INPUT.md" +
 			"\nIt is not in use. Exports that it matches are not evaluated: requests are refused, what is published stays, and nothing new is published."))
 		Expect(object.Status.Digest).To(BeEmpty())
 		Eventually(compiled(ctx, "fine")).Within(timeout).Should(Equal("True/Compiled"))
@@ -174,8 +175,8 @@ var _ = Describe("ExportPolicies", func() {
 		create(ctx, broken)
 		Eventually(compiled(ctx, "inbound")).Within(timeout).Should(Equal("False/CompileError"))
 		_, condition := stored(ctx, "inbound")
-		Expect(condition.Message).To(Equal("inbound.rego:3:32: undefined ref: input.object.metadata.name; a policy with stage Import can read input.apiVersion, input.cluster, " +
-			"input.export, input.namespace, input.source; input.object is for policies with stage Export\n" +
+		Expect(condition.Message).To(Equal("inbound.rego:3:32: undefined ref: input.object.metadata.name; have: \"object\"; want (one of): " +
+			`["apiVersion" "cluster" "export" "namespace" "source"]; expected a field that policies of this stage have: see spec.stage, and policies/INPUT.md` + "\n" +
 			"It is not in use. Imports that it matches are not evaluated: what is imported stays, and nothing new is imported."))
 		Expect(leader.answer()).To(BeEmpty())
 		verdict := leader.engine.EvaluateImport(ctx, decision.ImportInput{Source: decision.ImportSource{Cluster: "b"}})
