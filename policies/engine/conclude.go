@@ -62,7 +62,7 @@ func (v *version) softening(on *Subject) (why decision.Softening, exception stri
 		}
 	}
 	switch {
-	case v.Enforcement != v1alpha1.Deny:
+	case v.Enforcement == v1alpha1.Warn, v.Enforcement == v1alpha1.Audit:
 		return decision.ByEnforcement, ""
 	case v.Existing == v1alpha1.Keep:
 		return on.Stands, ""
