@@ -80,9 +80,9 @@ func (l *link) use() (changed bool, err error) {
 	if before != nil && bytes.Equal(l.data, data) {
 		return false, nil
 	}
-	config, fault := kubeconfig.Sanitize(data)
-	if fault != nil {
-		return false, errors.New(fault.String())
+	config, err := kubeconfig.Sanitize(data)
+	if err != nil {
+		return false, err
 	}
 	server, _ := url.Parse(config.Host) // which Sanitize has done
 	if before != nil && *before != *server {

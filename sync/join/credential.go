@@ -58,7 +58,7 @@ func (p *Prepared) findAddresses(ctx context.Context) error {
 				return r.holder.named(err)
 			}
 			// For this holder alone: no other member believes what is stored there. What cannot be used is written again.
-			if config, fault := kubeconfig.Sanitize(secret.Data[KubeconfigKey]); fault == nil && len(config.CAData) > 0 {
+			if config, err := kubeconfig.Sanitize(secret.Data[KubeconfigKey]); err == nil && len(config.CAData) > 0 {
 				r.Candidates = []Address{{config.Host, config.CAData, "stored by an earlier join"}}
 			}
 		}
@@ -336,8 +336,8 @@ func writeKubeconfig(user string, peer Cluster, token string) ([]byte, error) {
 // readToken is the token in a kubeconfig that writeKubeconfig could have
 // written for peer as it is now; empty if server, authority or form differ.
 func readToken(data []byte, peer Cluster) string {
-	config, fault := kubeconfig.Sanitize(data)
-	if fault != nil || config.Host != peer.Server || !bytes.Equal(config.CAData, peer.CAData) {
+	config, err := kubeconfig.Sanitize(data)
+	if err != nil || config.Host != peer.Server || !bytes.Equal(config.CAData, peer.CAData) {
 		return ""
 	}
 	return config.BearerToken
@@ -354,9 +354,9 @@ func CheckCredential(ctx context.Context, holder client.Client, namespace string
 	} else if err != nil {
 		return "", "", fmt.Errorf("read Secret %s: %w", key, err)
 	}
-	config, invalid := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
-	if invalid != nil {
-		return "InvalidKubeconfig", fmt.Sprintf("the credential by which cluster %s is read cannot be used: %v", peer.Name, invalid), nil
+	config, err := kubeconfig.Sanitize(secret.Data[KubeconfigKey])
+	if err != nil {
+		return "InvalidKubeconfig", fmt.Sprintf("the credential by which cluster %s is read cannot be used: %v", peer.Name, err), nil
 	}
 	if claims, ok := kubeconfig.ReadToken(config.BearerToken); ok && claims.Expires <= time.Now().Unix() {
 		return "Expired", fmt.Sprintf("the token by which cluster %s is read expired at %s", peer.Name, time.Unix(claims.Expires, 0).UTC().Format(time.RFC3339)), nil

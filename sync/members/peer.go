@@ -114,9 +114,9 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 		out.refused = because(ReasonSecretMissing, "spec.kubeconfigSecret: Secret %s/%s does not exist; remedy: correct the name, or run kubectl comity join again",
 			o.Namespace, model.OneLine(peer.Spec.KubeconfigSecret, 64))
 	default:
-		config, fault := kubeconfig.Sanitize(out.kubeconfig())
-		if out.config = config; fault != nil {
-			out.refused = because(ReasonInvalidKubeconfig, "Secret %s/%s, key %s: %s", secret.Namespace, secret.Name, kubeconfig.SecretKey, fault)
+		config, err := kubeconfig.Sanitize(out.kubeconfig())
+		if out.config = config; err != nil {
+			out.refused = because(ReasonInvalidKubeconfig, "Secret %s/%s, key %s: %s", secret.Namespace, secret.Name, kubeconfig.SecretKey, err)
 		}
 	}
 	if out.refused.Reason != "" {

@@ -66,9 +66,9 @@ func ReadLease(ctx context.Context, id, self model.ClusterID, config *rest.Confi
 // lifetime are left, so a request that fails is repeated in time.
 func RenewSecret(ctx context.Context, self model.ClusterID, secret *corev1.Secret, local client.Writer, now time.Time) (bool, error) {
 	of := fmt.Sprintf("secret %s/%s, key %s", secret.Namespace, secret.Name, kubeconfig.SecretKey)
-	config, fault := kubeconfig.Sanitize(secret.Data[kubeconfig.SecretKey])
-	if fault != nil {
-		return false, fmt.Errorf("%s: %s", of, fault)
+	config, err := kubeconfig.Sanitize(secret.Data[kubeconfig.SecretKey])
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", of, err)
 	}
 	claims, ok := kubeconfig.ReadToken(config.BearerToken)
 	if !ok || !claims.Due(now) {

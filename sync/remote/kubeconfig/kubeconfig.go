@@ -10,142 +10,116 @@
 package kubeconfig
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 )
 
 // SecretKey is the key of a Secret that holds a kubeconfig.
 const SecretKey = "kubeconfig"
 
-// Fault is why a kubeconfig is refused: the field, what was expected, and what
-// to do. It never holds a value from the kubeconfig, which may be a credential.
-type Fault struct{ Field, Expected, Remedy string }
-
-// String is for an event on the Secret.
-func (f *Fault) String() string {
-	return fmt.Sprintf("%s: expected %s; remedy: %s", f.Field, f.Expected, f.Remedy)
-}
-
 const rejoin = "write the Secret again with kubectl comity join"
 
+// refuse says which field of a kubeconfig is refused, what was expected, and what to do. It
+// never holds a value from the kubeconfig, which may be a credential.
+func refuse(field, expected, remedy string) error {
+	return fmt.Errorf("%s: expected %s; remedy: %s", field, expected, remedy)
+}
+
+// accepted is all that a kubeconfig may say. It has no exec plugin and no auth provider, which
+// run programs, no path, which reads a file of this Pod, no password, proxy or impersonation,
+// and no way not to verify the server.
+type accepted struct {
+	APIVersion     string   `json:"apiVersion"`
+	Kind           string   `json:"kind"`
+	Preferences    struct{} `json:"preferences"`
+	CurrentContext string   `json:"current-context"`
+	Clusters       []struct {
+		Name    string `json:"name"`
+		Cluster struct {
+			Server        string `json:"server"`
+			TLSServerName string `json:"tls-server-name"`
+			CAData        []byte `json:"certificate-authority-data"`
+		} `json:"cluster"`
+	} `json:"clusters"`
+	Contexts []struct {
+		Name    string `json:"name"`
+		Context struct {
+			Cluster   string `json:"cluster"`
+			User      string `json:"user"`
+			Namespace string `json:"namespace"`
+		} `json:"context"`
+	} `json:"contexts"`
+	Users []struct {
+		Name string `json:"name"`
+		User struct {
+			Token    string `json:"token"`
+			CertData []byte `json:"client-certificate-data"`
+			KeyData  []byte `json:"client-key-data"`
+		} `json:"user"`
+	} `json:"users"`
+}
+
 // Sanitize turns the kubeconfig in the Secret of a Peer into a client configuration,
-// or says why not. A kubeconfig is code as well as data: exec plugins and auth
-// providers run programs, file paths read this pod's files (CVE-2022-24817). So
-// only inline data is taken over, field by field; what is not named here is
-// not used, and what could do harm is refused even where nothing refers to it.
-func Sanitize(data []byte) (*rest.Config, *Fault) {
-	if len(data) == 0 {
-		return nil, &Fault{"kubeconfig", "a kubeconfig, but the key is missing or empty", rejoin}
-	}
-	// The decoder's error quotes what it could not read, so it is not passed on.
-	config, err := clientcmd.Load(data)
+// or says why not. A kubeconfig is code as well as data (CVE-2022-24817), so whatever is not
+// known to be harmless is refused.
+func Sanitize(data []byte) (*rest.Config, error) {
+	// The decoders' errors quote what they could not read, so they are not passed on.
+	unreadable := refuse("kubeconfig", "YAML of apiVersion v1, kind Config, but it is empty or cannot be read as that", rejoin)
+	text, err := yaml.YAMLToJSON(data)
 	if err != nil {
-		return nil, &Fault{"kubeconfig", "YAML of apiVersion v1, kind Config, but it cannot be read as that", rejoin}
+		return nil, unreadable
 	}
-	var faults []*Fault
-	for _, name := range slices.Sorted(maps.Keys(config.Clusters)) {
-		faults = append(faults, checkCluster(config.Clusters[name]))
+	var c accepted
+	unknown, err := json.UnmarshalStrict(text, &c)
+	if err != nil || c.APIVersion != "v1" || c.Kind != "Config" {
+		return nil, unreadable
 	}
-	for _, name := range slices.Sorted(maps.Keys(config.AuthInfos)) {
-		faults = append(faults, checkUser(config.AuthInfos[name]))
+	if len(unknown) > 0 { // such an error has the path of a field, and no value
+		return nil, refuse(unknown[0].Error(), "inline data only: the server and the certificates that verify it, and a token or a client certificate with its key",
+			"remove it, or "+rejoin)
 	}
-	cluster, user, fault := onlyContext(config)
-	if fault = cmp.Or(append(faults, fault)...); fault != nil {
-		return nil, fault
+	if len(c.Clusters) != 1 || len(c.Users) != 1 || len(c.Contexts) != 1 {
+		return nil, refuse("clusters, users and contexts", "exactly one entry in each", "remove all but the peer's")
 	}
-	return &rest.Config{
-		Host:        cluster.Server,
-		BearerToken: user.Token,
-		TLSClientConfig: rest.TLSClientConfig{
-			ServerName: cluster.TLSServerName,
-			CAData:     cluster.CertificateAuthorityData,
-			CertData:   user.ClientCertificateData,
-			KeyData:    user.ClientKeyData,
-		},
-	}, nil
-}
-
-// onlyContext finds the one context. With several, which one is meant would
-// hang on current-context, and a slip there would connect to another cluster.
-func onlyContext(config *clientcmdapi.Config) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, *Fault) {
-	name := strings.Join(slices.Sorted(maps.Keys(config.Contexts)), ",")
-	context := cmp.Or(config.Contexts[name], &clientcmdapi.Context{})
-	cluster, user := config.Clusters[context.Cluster], config.AuthInfos[context.AuthInfo]
-	return cluster, user, firstOf("", []check{
-		{len(config.Contexts) != 1, "contexts", fmt.Sprintf("exactly one context, found %d", len(config.Contexts)), "remove all contexts but the peer's"},
-		{config.CurrentContext != "" && config.CurrentContext != name, "current-context", "the name of the only context, or nothing", "set it to that name"},
-		{cluster == nil, "contexts[0].context.cluster", "the name of an entry in clusters", rejoin},
-		{user == nil, "contexts[0].context.user", "the name of an entry in users", rejoin},
-	})
-}
-
-// check is one condition under which a kubeconfig is refused, and the Fault that it is then.
-type check struct {
-	bad                     bool
-	field, expected, remedy string
-}
-
-// firstOf is the first fault of a part of a kubeconfig; nil if there is none.
-func firstOf(part string, checks []check) *Fault {
-	for _, c := range checks {
-		if c.bad {
-			return &Fault{part + c.field, c.expected, c.remedy}
+	cluster, user, use := c.Clusters[0].Cluster, c.Users[0].User, c.Contexts[0]
+	isCertified := len(user.CertData) > 0 || len(user.KeyData) > 0
+	_, errPair := tls.X509KeyPair(user.CertData, user.KeyData)
+	for _, check := range []struct {
+		isBad                   bool
+		field, expected, remedy string
+	}{
+		{use.Context.Cluster != c.Clusters[0].Name || use.Context.User != c.Users[0].Name || c.CurrentContext != "" && c.CurrentContext != use.Name,
+			"contexts", "the current context, with the names of the cluster and of the user", rejoin},
+		{!IsServer(cluster.Server), "server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", "give the peer's API server as this cluster reaches it"},
+		{len(cluster.CAData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(cluster.CAData), "certificate-authority-data", "base64 of PEM certificates", rejoin},
+		{user.Token == "" && !isCertified, "user", "a token or a client certificate, found neither", rejoin},
+		{strings.ContainsFunc(user.Token, func(r rune) bool { return r <= ' ' || r > '~' }), "token", "a token without white space or control characters", rejoin},
+		{isCertified && errPair != nil, "client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin},
+	} {
+		if check.isBad {
+			return nil, refuse(check.field, check.expected, check.remedy)
 		}
 	}
-	return nil
+	return &rest.Config{
+		Host: cluster.Server, BearerToken: user.Token,
+		TLSClientConfig: rest.TLSClientConfig{ServerName: cluster.TLSServerName, CAData: cluster.CAData, CertData: user.CertData, KeyData: user.KeyData},
+	}, nil
 }
 
 // IsServer reports whether an address is the https URL of a host, with nothing secret in it.
 func IsServer(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
-}
-
-func checkCluster(c *clientcmdapi.Cluster) *Fault {
-	const reachable = "give the peer's API server as this cluster reaches it"
-	return firstOf("clusters.cluster.", []check{
-		{c.CertificateAuthority != "", "certificate-authority", "no file path", "put the certificates into certificate-authority-data"},
-		{c.InsecureSkipTLSVerify, "insecure-skip-tls-verify", "a verified server", "remove it and give certificate-authority-data"},
-		{c.ProxyURL != "", "proxy-url", "no proxy", "give a server address that this cluster reaches itself"},
-		{c.Server == "", "server", "an https URL, but it is empty", reachable},
-		{!IsServer(c.Server),
-			"server", "an https URL of a host and nothing secret, such as https://10.0.0.1:6443", reachable},
-		{len(c.CertificateAuthorityData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CertificateAuthorityData),
-			"certificate-authority-data", "base64 of PEM certificates", rejoin},
-	})
-}
-
-func checkUser(u *clientcmdapi.AuthInfo) *Fault {
-	const inline = "put a token, or client-certificate-data and client-key-data, into the kubeconfig"
-	certified := len(u.ClientCertificateData) > 0 || len(u.ClientKeyData) > 0
-	_, err := tls.X509KeyPair(u.ClientCertificateData, u.ClientKeyData)
-	return firstOf("users.user", []check{
-		{u.Exec != nil, ".exec", "no exec plugin, which would run a program in this pod", inline},
-		{u.AuthProvider != nil, ".auth-provider", "no auth provider, which would run code in this pod", inline},
-		{u.TokenFile != "", ".tokenFile", "no file path", inline},
-		{u.ClientCertificate != "", ".client-certificate", "no file path", inline},
-		{u.ClientKey != "", ".client-key", "no file path", inline},
-		{u.Username != "" || u.Password != "", ".username", "no password", inline},
-		{u.Impersonate != "" || u.ImpersonateUID != "" || len(u.ImpersonateGroups) > 0 || len(u.ImpersonateUserExtra) > 0,
-			".as", "no impersonation", "use the account that the peer made for this cluster"},
-		{u.Token == "" && !certified, "", "a token or a client certificate, found neither", inline},
-		{strings.ContainsFunc(u.Token, func(r rune) bool { return r <= ' ' || r > '~' }),
-			".token", "a token without white space or control characters", rejoin},
-		{certified && err != nil, ".client-certificate-data", "a PEM certificate and, in client-key-data, its key", rejoin},
-	})
 }
 
 // renewAt is the part of its lifetime after which a token is renewed, so that a
@@ -194,7 +168,7 @@ func ReadToken(token string) (Claims, bool) {
 		return claims, false
 	}
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil || json.Unmarshal(payload, &claims) != nil || claims.Expires <= claims.Issued || claims.Issued <= 0 {
+	if err != nil || json.UnmarshalCaseSensitivePreserveInts(payload, &claims) != nil || claims.Expires <= claims.Issued || claims.Issued <= 0 {
 		return claims, false
 	}
 	account, ok := strings.CutPrefix(claims.Subject, "system:serviceaccount:")

@@ -60,10 +60,10 @@ var _ = Describe("A bad Peer", func() {
 			parts              []string
 		}{
 			"garbage": {"\x00\x01 no: [kubeconfig s3cr3t", "InvalidKubeconfig", []string{"key kubeconfig", "kind Config"}},
-			"empty":   {"", "InvalidKubeconfig", []string{"key kubeconfig", "missing or empty"}},
+			"empty":   {"", "InvalidKubeconfig", []string{"key kubeconfig", "it is empty"}},
 			"exec": {kubeconfig(nowhere, `{exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/s3cr3t}}`),
-				"InvalidKubeconfig", []string{"users.user.exec", "no exec plugin"}},
-			"path":        {kubeconfig(nowhere, `{tokenFile: /var/run/secrets/s3cr3t}`), "InvalidKubeconfig", []string{"users.user.tokenFile", "no file path"}},
+				"InvalidKubeconfig", []string{"users[0].user.exec", "inline data only"}},
+			"path":        {kubeconfig(nowhere, `{tokenFile: /var/run/secrets/s3cr3t}`), "InvalidKubeconfig", []string{"users[0].user.tokenFile", "inline data only"}},
 			"unreachable": {kubeconfig(nowhere, `{token: s3cr3t}`), "", []string{"unreachable", "127.0.0.1:1"}},
 			a.ID():        {kubeconfig(nowhere, `{token: s3cr3t}`), "OwnClusterID", []string{"is this cluster's own id"}},
 		}
