@@ -27,11 +27,11 @@ func TestWhetherTheZoneIsServedIsReadWhereItsOwnerKeepsIt(t *testing.T) {
 			f.config.Data[configKey] = strings.Replace(plain, "cluster.local {", "cluster.local clusterset.local {\n        multicluster clusterset.local", 1)
 		}, true, "", ""},
 		{"one that cannot be read", func(f *found) { f.config.Data[configKey] = "}" }, false, finding.Error, "kubectl --context prod -n kube-system edit configmap coredns"},
-		{"AKS without the zone", func(f *found) { f.custom = config("") }, false, finding.Error, "add the key clusterset.server"},
-		{"AKS with the zone", func(f *found) { f.custom = config(ownBlock) }, true, "", ""},
-		{"GKE without the zone", func(f *found) { *f = found{kubeDNS: true, stubs: config("")} }, false, finding.Error, "stubDomains"},
+		{"AKS without the zone", func(f *found) { f.custom = config("") }, false, finding.Error, "coredns-custom"},
+		{"AKS with the zone", func(f *found) { f.custom = config("clusterset.local:53 {") }, true, "", ""},
+		{"GKE without the zone", func(f *found) { *f = found{kubeDNS: true, stubs: config("")} }, false, finding.Error, "kube-dns (as on GKE)"},
 		{"GKE with the zone", func(f *found) { *f = found{kubeDNS: true, stubs: config(`{"clusterset.local":["10.8.0.53"]}`)} }, true, "", ""},
-		{"a DNS in no known place", func(f *found) { *f = found{} }, false, finding.Warning, "add to the configuration of the cluster's DNS"},
+		{"a DNS in no known place", func(f *found) { *f = found{} }, false, finding.Warning, "there is no ConfigMap kube-system/coredns"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := corednsOf("registry.k8s.io/coredns/coredns:v1.12.4", plain)

@@ -4,6 +4,7 @@
 package coredns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,7 +27,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
+	"github.com/comity-mcs/comity/sync/join"
 	"github.com/comity-mcs/comity/sync/join/corefile"
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 const enableLong = `Let CoreDNS serve clusterset.local.
@@ -33,7 +37,7 @@ const enableLong = `Let CoreDNS serve clusterset.local.
 The command adds the zone to the plugin kubernetes of the Corefile, allows CoreDNS's
 account to read ServiceImports (ClusterRole comity-coredns), and restarts CoreDNS.
 Nothing is changed in any of the clusters if CoreDNS is older than 1.12.2 in one of
-them, or is managed by a cloud provider or another tool; the command says what to do.
+them, or is managed by a cloud provider or another tool; the command names the recipe.
 
 Run disable before kubeadm upgrade, which fails otherwise, and enable after it.`
 
@@ -121,11 +125,17 @@ type plan struct {
 	Warnings []string `json:"warnings,omitempty"`
 
 	found found
-	// before and after are the Corefile; the same if it stays.
-	before, after string
-	// role is true if the ClusterRole and its binding are to be made, or removed.
-	role bool
+	// objects are to be applied, in this order.
+	objects []runtime.ApplyConfiguration
+	// restarts is true if CoreDNS is to be restarted, and revokes if the ClusterRole and its
+	// binding are to be removed after that.
+	restarts, revokes bool
 }
+
+// annotationCorefile, on the Pods of CoreDNS, has the hash of the Corefile for which they were
+// restarted. A replica that reloads the file by itself takes up to two minutes for that, and
+// does not say when it has done so.
+const annotationCorefile = "comity.dev/corefile"
 
 // plan reads one cluster and checks whether it can be changed. It writes nothing.
 func (o options) plan(ctx context.Context, target *command.Target) (*plan, error) {
@@ -133,35 +143,60 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if err != nil {
 		return nil, err
 	}
-	if reason := f.refusal(); reason != "" {
-		return nil, target.Errorf("nothing is changed: %s", reason)
+	if owner, recipe := f.owner(); owner != "" {
+		return nil, target.Errorf("nothing is changed: %s; follow the recipe for that: %s", owner, recipe)
 	}
-	p := &plan{Context: target.Context, DryRun: o.dryRun, found: f, before: f.config.Data[configKey]}
-	change, differs := corefile.Disable, f.hasRole
+	p := &plan{Context: target.Context, DryRun: o.dryRun, found: f}
+	role, change := roles(f.account()), corefile.Disable
 	if o.enable {
-		if err := f.checkVersion(o.version); err != nil {
-			return nil, target.Errorf("nothing is changed: %w", err)
+		if problem := f.outdated(o.version); problem.Reason != "" {
+			return nil, target.Errorf("nothing is changed: %s; first: %s", problem.Message, problem.Fix)
 		}
-		change, differs = corefile.Enable, f.lacksRight
-		p.Warnings = f.warnings()
+		if unserved, err := join.Unserved(target.Client, mcsv1alpha1.GroupVersion.String(), "ServiceImport"); err != nil || len(unserved) > 0 {
+			return nil, target.Errorf("nothing is changed: %w", cmp.Or(err, errors.New("the API server does not serve ServiceImports in version v1alpha1; install Comity first")))
+		}
+		p.Warnings, change = f.warnings(), corefile.Enable
+		lacks, err := f.lacksRight(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if lacks { // before the Corefile asks for it
+			p.objects = role
+			p.Diff = unified("ClusterRole and ClusterRoleBinding "+roleName, "", documents(role))
+		}
+	} else if p.revokes, err = f.hasRole(ctx); err != nil {
+		return nil, err
+	} else if p.revokes {
+		p.Diff = unified("ClusterRole and ClusterRoleBinding "+roleName, documents(role), "")
 	}
-	if p.after, err = change(p.before); err != nil {
+	before, reloaded := f.config.Data[configKey], f.deployment.Spec.Template.Annotations[annotationCorefile]
+	after, err := change(before)
+	if err != nil {
 		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
 	}
-	p.Diff = unified("ConfigMap kube-system/coredns, key Corefile", p.before, p.after)
-	if p.role, err = differs(ctx); p.role {
-		before, after := "", ""
-		for _, object := range roles(f.account()) {
-			text, _ := yaml.Marshal(object) // strings
-			after += "---\n" + string(text)
-		}
-		if !o.enable {
-			before, after = after, before
-		}
-		p.Diff += unified("ClusterRole and ClusterRoleBinding "+roleName, before, after)
+	if before != after {
+		// The resourceVersion makes the API server refuse a file that changed since the diff was shown.
+		p.objects = append(p.objects, corev1ac.ConfigMap(f.config.Name, namespace).WithResourceVersion(f.config.ResourceVersion).WithData(map[string]string{configKey: after}))
+		p.Diff += unified("ConfigMap kube-system/coredns, key Corefile", before, after)
+	}
+	// A change that was interrupted before the restart is finished.
+	hash := model.Hash(after, 8)
+	if p.restarts = before != after || reloaded != hash && model.AppliedBy(f.config, fieldOwner, ""); p.restarts {
+		template := corev1ac.PodTemplateSpec().WithAnnotations(map[string]string{annotationCorefile: hash})
+		p.objects = append(p.objects, appsv1ac.Deployment(f.deployment.Name, namespace).WithSpec(appsv1ac.DeploymentSpec().WithTemplate(template)))
+		p.Diff += unified("Deployment kube-system/coredns, annotation "+annotationCorefile+" of its Pods", reloaded+"\n", hash+"\n")
 	}
 	p.Changed = p.Diff != ""
-	return p, err
+	return p, nil
+}
+
+// documents are objects as YAML.
+func documents(objects []runtime.ApplyConfiguration) (all string) {
+	for _, object := range objects {
+		text, _ := yaml.Marshal(object) // strings
+		all += "---\n" + string(text)
+	}
+	return all
 }
 
 // warnings are what the administrator must know after enabling.
@@ -172,25 +207,10 @@ func (f found) warnings() (all []string) {
 	if release := f.config.Annotations["meta.helm.sh/release-name"]; release != "" {
 		all = append(all, "the Corefile belongs to the Helm release "+release+", whose next upgrade takes the change back; make it in the values of that release too")
 	}
-	if why, fix := f.nodeLocalProblem(); why != "" {
-		all = append(all, why+"; "+fix)
+	if problem := f.bypass(); f.bypassed {
+		all = append(all, problem.Object+": "+problem.Message+"; "+problem.Fix)
 	}
 	return all
-}
-
-// nodeLocalProblem says what NodeLocal DNSCache lacks, and what to do; empty if it does not run or lacks nothing.
-func (f found) nodeLocalProblem() (why, fix string) {
-	if !f.nodeLocalRuns {
-		return "", ""
-	}
-	if block := corefile.NodeLocal(f.nodeLocal); block != "" {
-		return "NodeLocal DNSCache runs and sends queries for " + corefile.Zone + " elsewhere",
-			"add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (" + f.restart("daemonset/node-local-dns") + "):\n" + indented(block)
-	}
-	if !strings.Contains(f.nodeLocal, corefile.Zone) {
-		return "NodeLocal DNSCache runs without a server block for the cluster's own domain", "make sure that it forwards " + corefile.Zone + " to CoreDNS"
-	}
-	return "", ""
 }
 
 // unified is the difference of two texts as diff -u prints it, under name.
@@ -204,24 +224,12 @@ func unified(name, before, after string) string {
 // execute gives the right before the Corefile asks for it, and takes it away
 // only after no replica uses it.
 func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error {
-	if p.role && o.enable {
-		for _, object := range roles(p.found.account()) {
-			if err := p.found.Client.Apply(ctx, object, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
-				return p.found.Errorf("apply ClusterRole and ClusterRoleBinding %s: %w", roleName, err)
-			}
+	for _, object := range p.objects {
+		if err := p.found.Client.Apply(ctx, object, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+			return p.found.Errorf("apply the change: %w", err)
 		}
 	}
-	if p.before != p.after {
-		// The resourceVersion makes the API server refuse a file that changed since the diff was shown.
-		p.found.config.Data[configKey] = p.after
-		if err := p.found.Client.Update(ctx, p.found.config, client.FieldOwner(fieldOwner)); err != nil {
-			return p.found.Errorf("update ConfigMap kube-system/coredns: %w", err)
-		}
-		// A replica that reloads the file by itself takes up to two minutes for that, and does not say when it has done so.
-		patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().UTC().Format(time.RFC3339))
-		if err := p.found.Client.Patch(ctx, p.found.deployment, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner)); err != nil {
-			return p.found.Errorf("restart CoreDNS: %w", err)
-		}
+	if p.restarts {
 		o.say(env, p, "waiting until CoreDNS has restarted")
 	}
 	if err := o.await(ctx, p); err != nil {
@@ -229,11 +237,12 @@ func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error 
 	}
 	p.Served = true
 	o.say(env, p, "every replica of CoreDNS has the change")
-	if p.role && !o.enable {
-		for _, object := range stored() {
-			if err := client.IgnoreNotFound(p.found.Client.Delete(ctx, object)); err != nil {
-				return p.found.Errorf("delete %T %s: %w", object, roleName, err)
-			}
+	if !p.revokes {
+		return nil
+	}
+	for _, object := range stored() {
+		if err := client.IgnoreNotFound(p.found.Client.Delete(ctx, object)); err != nil {
+			return p.found.Errorf("delete %T %s: %w", object, roleName, err)
 		}
 	}
 	return nil

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,15 +39,10 @@ type found struct {
 	custom, stubs *corev1.ConfigMap
 	// kubeDNS is true if the cluster is served by kube-dns.
 	kubeDNS bool
-	// providerID is that of a Node, such as azure:///subscriptions/...
-	providerID string
-	// nodeLocal is the Corefile of NodeLocal DNSCache, nodeLocalRuns is true if it runs.
-	nodeLocal     string
-	nodeLocalRuns bool
+	// bypassed is true if NodeLocal DNSCache runs and does not know the zone.
+	bypassed bool
 	// kubeadm is true if kubeadm made the cluster.
 	kubeadm bool
-	// importsServed is true if the API server serves the ServiceImports that CoreDNS reads.
-	importsServed bool
 }
 
 // inspect reads what the cluster has of CoreDNS.
@@ -71,17 +65,8 @@ func inspect(ctx context.Context, target *command.Target) (found, error) {
 	}
 	f.kubeDNS = exists("kube-dns", &appsv1.Deployment{})
 	f.kubeadm = exists("kubeadm-config", &corev1.ConfigMap{})
-	if local := configMap("node-local-dns"); local != nil {
-		f.nodeLocal = local.Data[configKey]
-	}
-	f.nodeLocalRuns = exists("node-local-dns", &appsv1.DaemonSet{})
-	unserved, err := join.Unserved(target.Client, mcsv1alpha1.GroupVersion.String(), "ServiceImport")
-	f.importsServed = len(unserved) == 0
-	var nodes corev1.NodeList
-	failed = errors.Join(failed, err, target.Client.List(ctx, &nodes, client.Limit(1)))
-	if len(nodes.Items) > 0 {
-		f.providerID = nodes.Items[0].Spec.ProviderID
-	}
+	local := configMap("node-local-dns")
+	f.bypassed = exists("node-local-dns", &appsv1.DaemonSet{}) && !hasZone(local)
 	if failed != nil {
 		return f, target.Errorf("read the configuration of CoreDNS: %w", failed)
 	}
@@ -113,54 +98,55 @@ var minimum = version.MustParseGeneric("1.12.2")
 // newer is the image that the advice for an older CoreDNS names.
 const newer = "registry.k8s.io/coredns/coredns:v1.12.4"
 
-const (
-	configKey = "Corefile"
-	ownBlock  = corefile.Zone + ":53 {\n    errors\n    kubernetes " + corefile.Zone + " {\n        multicluster " + corefile.Zone + "\n    }\n}"
-)
-
-// rights is what is needed where this command changes nothing.
-const rights = "It must be CoreDNS 1.12.2 or newer, and its account, here kube-system:coredns, must read ServiceImports: kubectl create clusterrole " + roleName +
-	" --verb=list,watch --resource=serviceimports.multicluster.x-k8s.io && kubectl create clusterrolebinding " + roleName +
-	" --clusterrole=" + roleName + " --serviceaccount=kube-system:coredns"
+const configKey = "Corefile"
 
 var customImport = regexp.MustCompile(`(?m)^\s*import\s+\S*custom\S*`)
 
-// refusal says why this CoreDNS is not to be changed here: to whom it belongs, and where
-// that takes a server block; empty if it may be changed.
-func (f found) refusal() (why string) {
+// owner says why this CoreDNS is not to be changed here, and where it is written how its owner
+// lets it serve the zone; both are empty if it may be changed.
+func (f found) owner() (why, recipe string) {
 	switch {
 	case f.deployment == nil && f.kubeDNS:
-		why = "kube-dns (as on GKE) cannot serve the zone; run a CoreDNS of your own, name its address for " +
-			corefile.Zone + " in stubDomains of ConfigMap kube-system/kube-dns, and let it serve the zone with"
+		why, recipe = "kube-dns (as on GKE) cannot serve the zone", "google-gke"
 	case f.config == nil || f.config.Data[configKey] == "" || f.deployment == nil:
-		why = "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name; add to the configuration of the cluster's DNS"
+		why, recipe = "there is no ConfigMap kube-system/coredns with a key Corefile and a Deployment of that name", "two-things-in-every-recipe"
 	case f.custom != nil || customImport.MatchString(f.config.Data[configKey]):
-		why = f.provider() + " owns the Corefile; add the key clusterset.server to ConfigMap kube-system/coredns-custom, restart CoreDNS (" +
-			f.restart("deployment/coredns") + "), and let it serve the zone with"
+		why, recipe = "the provider of the cluster (Azure, k3s or another one) owns the Corefile, and takes additions from ConfigMap kube-system/coredns-custom",
+			"azure-aks-k3s-and-other-clusters-with-coredns-custom"
 	case model.AppliedBy(f.config, "eks", ""):
-		why = "Amazon EKS owns the Corefile; give the add-on coredns (aws eks update-addon --configuration-values) a \"corefile\" with"
+		why, recipe = "Amazon EKS owns the Corefile, by its add-on coredns", "amazon-eks"
 	case f.config.Labels["addon.kops.k8s.io/name"] != "":
-		why = "kOps owns the Corefile; set spec.kubeDNS.externalCoreFile of the cluster to a Corefile with"
+		why, recipe = "kOps owns the Corefile", "kops-and-add-on-managers"
 	case f.config.Labels["addonmanager.kubernetes.io/mode"] == "Reconcile":
-		why = "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile); add to its source"
+		why, recipe = "an add-on manager owns the Corefile (label addonmanager.kubernetes.io/mode: Reconcile)", "kops-and-add-on-managers"
 	default:
-		return ""
+		return "", ""
 	}
-	return why + "\n" + indented(ownBlock) + "\n" + rights
+	return why, finding.Docs("coredns.md#" + recipe)
 }
 
-// provider names who made the cluster, by its Nodes.
-func (f found) provider() string {
-	scheme, _, _ := strings.Cut(f.providerID, "://")
-	return cmp.Or(map[string]string{"azure": "Azure Kubernetes Service", "k3s": "k3s"}[scheme], "the provider of the cluster")
+// bypass is the problem if the cluster's DNS is bypassed.
+func (f found) bypass() finding.Finding {
+	return finding.Finding{
+		Severity: finding.Error, Object: "ConfigMap kube-system/node-local-dns", Reason: "ZoneNotForwarded", Docs: finding.Docs("coredns.md#nodelocal-dnscache"),
+		Message: "NodeLocal DNSCache runs and has no server block for " + corefile.Zone + ", so it sends queries for the zone elsewhere",
+		Fix: "add to the Corefile in it a copy of the server block of the cluster's own domain, for " + corefile.Zone +
+			":53 and without its line health; then " + f.kubectl("rollout restart daemonset/node-local-dns"),
+	}
 }
 
-// restart is the command that restarts a workload of kube-system.
-func (f found) restart(workload string) string {
-	return "kubectl --context " + f.Context + " -n kube-system rollout restart " + workload
+// hasZone is true if a ConfigMap, which may be nil, names the zone.
+func hasZone(config *corev1.ConfigMap) bool {
+	return config != nil && strings.Contains(fmt.Sprint(config.Data), corefile.Zone)
 }
 
-func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
+// enable is the command that configures CoreDNS.
+func (f found) enable() string { return "kubectl comity coredns enable " + f.Context }
+
+// kubectl is a command for kube-system.
+func (f found) kubectl(arguments string) string {
+	return "kubectl --context " + f.Context + " -n kube-system " + arguments
+}
 
 // account is the ServiceAccount that CoreDNS runs as.
 func (f found) account() string {
@@ -170,34 +156,27 @@ func (f found) account() string {
 // tag matches the version behind the name of an image, or a version alone.
 var tag = regexp.MustCompile(`(?:^|:)v?(\d+\.\d+\.\d+)[^/:]*(?:@.*)?$`)
 
-// checkVersion says why CoreDNS is too old, or has nothing to serve; given is the user's own word, or empty.
-func (f found) checkVersion(given string) error {
-	why, fix := f.outdated(given)
-	switch {
-	case fix != "":
-		return fmt.Errorf("%s; set a newer image first: %s", why, fix)
-	case why != "":
-		return errors.New(why)
-	case !f.importsServed:
-		return errors.New("the API server does not serve ServiceImports in version v1alpha1; install Comity first")
-	}
-	return nil
-}
-
-// outdated says why this version of CoreDNS cannot serve the zone, and the command that sets
-// a newer one; without a command, the version is not known.
-func (f found) outdated(given string) (why, fix string) {
+// outdated is the problem that CoreDNS, of the version given, if any, or else that of its image,
+// cannot serve the zone; empty if it can.
+func (f found) outdated(given string) finding.Finding {
 	containers := f.deployment.Spec.Template.Spec.Containers
 	c := containers[max(0, slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == "coredns" }))]
+	problem := finding.Finding{Object: "Deployment kube-system/coredns", Docs: finding.Docs("coredns.md#which-version")}
 	match := tag.FindStringSubmatch(cmp.Or(given, c.Image))
 	if match == nil {
-		return fmt.Sprintf("the image of CoreDNS, %s, does not say its version; if that is %s or newer, give it with --coredns-version", c.Image, minimum), ""
+		problem.Severity, problem.Reason = finding.Warning, "VersionUnknown"
+		problem.Message = fmt.Sprintf("the image of CoreDNS, %s, does not say its version; expected %s or newer", c.Image, minimum)
+		problem.Fix = f.enable() + " --coredns-version VERSION"
+		return problem
 	}
-	if parsed := version.MustParseGeneric(match[1]); parsed.LessThan(minimum) {
-		return fmt.Sprintf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer", parsed, c.Image, corefile.Zone, minimum),
-			fmt.Sprintf("kubectl --context %s -n kube-system set image deployment/coredns %s=%s", f.Context, c.Name, newer)
+	parsed := version.MustParseGeneric(match[1])
+	if !parsed.LessThan(minimum) {
+		return finding.Finding{}
 	}
-	return "", ""
+	problem.Severity, problem.Reason = finding.Error, "VersionTooOld"
+	problem.Message = fmt.Sprintf("CoreDNS is %s (image %s) and cannot serve %s; expected %s or newer", parsed, c.Image, corefile.Zone, minimum)
+	problem.Fix = f.kubectl(fmt.Sprintf("set image deployment/coredns %s=%s", c.Name, newer))
+	return problem
 }
 
 // Check says what keeps the cluster's DNS from serving the zone: nothing is found where it
@@ -208,24 +187,16 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 		return nil, err
 	}
 	served, zone := f.zone()
-	add := func(severity finding.Severity, object, reason, message, fix, section string) {
-		all = append(all, finding.Finding{Severity: severity, Object: object, Reason: reason, Message: message, Fix: fix,
-			Docs: finding.Docs("coredns.md#" + section)})
-	}
-	const deployment, enable = "Deployment kube-system/coredns", "kubectl comity coredns enable "
 	if f.deployment != nil {
-		switch why, fix := f.outdated(""); {
-		case fix != "":
-			add(finding.Error, deployment, "VersionTooOld", why, fix, "which-version")
-		case why != "" && !served:
-			add(finding.Warning, deployment, "VersionUnknown", why, enable+target.Context+" --coredns-version VERSION", "which-version")
+		if problem := f.outdated(""); problem.Severity == finding.Error || problem.Severity == finding.Warning && !served {
+			all = append(all, problem)
 		}
 	}
-	severity := finding.Error
+	bypass := f.bypass()
 	if !installed {
-		severity, zone.Severity = finding.Warning, finding.Warning
+		zone.Severity, bypass.Severity = finding.Warning, finding.Warning
 	}
-	if !served && (installed || f.refusal() != "") {
+	if owner, _ := f.owner(); !served && (installed || owner != "") {
 		all = append(all, zone)
 	}
 	if installed && f.deployment != nil {
@@ -234,13 +205,13 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 			return all, err
 		}
 		if lacks {
-			add(finding.Error, "ServiceAccount kube-system/"+f.account(), "Forbidden",
-				"CoreDNS may not list and watch ServiceImports, so it does not answer for "+corefile.Zone,
-				enable+target.Context, "two-things-in-every-recipe")
+			all = append(all, finding.Finding{Severity: finding.Error, Object: "ServiceAccount kube-system/" + f.account(), Reason: "Forbidden",
+				Message: "CoreDNS may not list and watch ServiceImports, so it does not answer for " + corefile.Zone,
+				Fix:     f.enable(), Docs: finding.Docs("coredns.md#two-things-in-every-recipe")})
 		}
 	}
-	if why, fix := f.nodeLocalProblem(); why != "" {
-		add(severity, "ConfigMap kube-system/node-local-dns", "ZoneNotForwarded", why, fix, "nodelocal-dnscache")
+	if f.bypassed {
+		all = append(all, bypass)
 	}
 	return all, nil
 }
@@ -248,23 +219,19 @@ func Check(ctx context.Context, target *command.Target, installed bool) (all []f
 // zone says whether the configuration has the zone, and what to do if it has not.
 func (f found) zone() (served bool, problem finding.Finding) {
 	problem = finding.Finding{Severity: finding.Error, Object: "ConfigMap kube-system/coredns", Reason: "ZoneMissing", Docs: finding.Docs("coredns.md#two-things-in-every-recipe")}
-	if why := f.refusal(); why != "" {
-		has := func(config *corev1.ConfigMap) bool {
-			return config != nil && strings.Contains(strings.Join(slices.Collect(maps.Values(config.Data)), "\n"), corefile.Zone)
-		}
-		problem.Message, problem.Fix = "no configuration of the cluster's DNS that is known has the zone "+corefile.Zone, why
-		problem.Docs = finding.Docs("coredns.md")
+	if why, recipe := f.owner(); why != "" {
+		problem.Message, problem.Fix, problem.Docs = "no configuration of the cluster's DNS that is known has the zone "+corefile.Zone, why+"; follow the recipe for that", recipe
 		if f.config == nil && f.stubs == nil {
 			problem.Object, problem.Severity = "", finding.Warning
 		}
-		return has(f.config) || has(f.custom) || f.deployment == nil && has(f.stubs), problem
+		return hasZone(f.config) || hasZone(f.custom) || f.deployment == nil && hasZone(f.stubs), problem
 	}
 	text := f.config.Data[configKey]
 	changed, err := corefile.Enable(text)
 	if err != nil {
-		problem.Message, problem.Fix = "key Corefile: "+err.Error(), "kubectl --context "+f.Context+" -n kube-system edit configmap coredns"
+		problem.Message, problem.Fix = "key Corefile: "+err.Error(), f.kubectl("edit configmap coredns")
 		return false, problem
 	}
-	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", "kubectl comity coredns enable "+f.Context
+	problem.Message, problem.Fix = "the Corefile does not have the zone "+corefile.Zone+", so its names do not resolve in this cluster", f.enable()
 	return changed == text, problem
 }

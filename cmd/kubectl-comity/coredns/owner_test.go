@@ -17,7 +17,7 @@ import (
 func corednsOf(image, corefile string) found {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "coredns"}}
 	d.Spec.Template.Spec = corev1.PodSpec{ServiceAccountName: "coredns", Containers: []corev1.Container{{Name: "coredns", Image: image}}}
-	return found{Target: &command.Target{Context: "prod"}, config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d, importsServed: true}
+	return found{Target: &command.Target{Context: "prod"}, config: &corev1.ConfigMap{Data: map[string]string{configKey: corefile}}, deployment: d}
 }
 
 func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
@@ -28,27 +28,27 @@ func TestRefusalNamesTheOwnerAndTheRemedy(t *testing.T) {
 		want []string
 	}{
 		{"kubeadm's may be changed", func(*found) {}, nil},
-		{"GKE", func(f *found) { *f = found{kubeDNS: true, providerID: "gce://p/z/n"} }, []string{"kube-dns", "stubDomains", "multicluster clusterset.local", "create clusterrole comity-coredns"}},
-		{"nothing in the known place", func(f *found) { *f = found{} }, []string{"no ConfigMap kube-system/coredns", "multicluster clusterset.local"}},
+		{"GKE", func(f *found) { *f = found{kubeDNS: true} }, []string{"kube-dns", "coredns.md#google-gke"}},
+		{"nothing in the known place", func(f *found) { *f = found{} }, []string{"no ConfigMap kube-system/coredns", "coredns.md#two-things-in-every-recipe"}},
 		{"no key Corefile", func(f *found) { f.config.Data = nil }, []string{"with a key Corefile"}},
-		{"AKS", func(f *found) { f.custom, f.providerID = &corev1.ConfigMap{}, "azure:///subscriptions/x" }, []string{"Azure Kubernetes Service", "coredns-custom", "clusterset.server", "--context prod"}},
+		{"AKS", func(f *found) { f.custom = &corev1.ConfigMap{} }, []string{"Azure", "coredns-custom", "coredns.md#azure-aks-k3s"}},
 		{"k3s, before coredns-custom is made", func(f *found) {
-			f.providerID = "k3s://n"
 			f.config.Data[configKey] = plain + "import /etc/coredns/custom/*.server\n"
-		}, []string{"k3s owns the Corefile"}},
+		}, []string{"k3s", "owns the Corefile"}},
 		{"an EKS add-on", func(f *found) {
 			f.config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "eks", Operation: metav1.ManagedFieldsOperationApply}}
-		}, []string{"Amazon EKS", "configuration-values"}},
+		}, []string{"Amazon EKS", "coredns.md#amazon-eks"}},
 		{"EKS without the add-on may be changed", func(f *found) {
 			f.config.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "eks", Operation: metav1.ManagedFieldsOperationUpdate}}
 		}, nil},
-		{"kOps", func(f *found) { f.config.Labels = map[string]string{"addon.kops.k8s.io/name": "coredns.addons.k8s.io"} }, []string{"kOps", "externalCoreFile"}},
-		{"an add-on manager", func(f *found) { f.config.Labels = map[string]string{"addonmanager.kubernetes.io/mode": "Reconcile"} }, []string{"add-on manager"}},
+		{"kOps", func(f *found) { f.config.Labels = map[string]string{"addon.kops.k8s.io/name": "coredns.addons.k8s.io"} }, []string{"kOps", "coredns.md#kops-and-add-on-managers"}},
+		{"an add-on manager", func(f *found) { f.config.Labels = map[string]string{"addonmanager.kubernetes.io/mode": "Reconcile"} }, []string{"add-on manager", "coredns.md#kops-and-add-on-managers"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := corednsOf("registry.k8s.io/coredns/coredns:v1.12.4", plain)
 			test.set(&f)
-			got := f.refusal()
+			why, recipe := f.owner()
+			got := why + recipe
 			if (got == "") != (len(test.want) == 0) {
 				t.Errorf("refusal %q", got)
 			}
@@ -74,13 +74,13 @@ func TestCheckVersion(t *testing.T) {
 		{"coredns:latest", "1.12.4", ""},
 		{"coredns:latest", "v1.9.3", "CoreDNS is 1.9.3"},
 	} {
-		err := corednsOf(test.image, "").checkVersion(test.given)
-		if (err == nil) != (test.want == "") {
-			t.Errorf("%s: %v", test.image, err)
+		problem := corednsOf(test.image, "").outdated(test.given)
+		if (problem.Reason == "") != (test.want == "") {
+			t.Errorf("%s: %v", test.image, problem)
 		}
 		for want := range strings.SplitSeq(test.want, "|") {
-			if err != nil && !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: error %q lacks %q", test.image, err, want)
+			if text := problem.Message + problem.Fix; !strings.Contains(text, want) {
+				t.Errorf("%s: %q lacks %q", test.image, text, want)
 			}
 		}
 	}

@@ -5,12 +5,13 @@ package corefile
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/coredns/corefile-migration/migration/corefile"
+
+	"github.com/comity-mcs/comity/sync/model"
 )
 
 // Zone is the clusterset's, in the KEP's words its "clusterset.local".
@@ -22,91 +23,60 @@ const (
 	optionName = "multicluster"
 )
 
-// byHand is the advice where the change is not certain.
-const byHand = "change the Corefile by hand: write " + Zone + " behind the cluster's own domain on the line of plugin " + pluginName +
-	", and the line \"" + optionName + " " + Zone + "\" into its block, { ... }"
-
 // Enable gives text with the zone. It gives text itself if the zone is there.
-func Enable(text string) (string, error) {
-	file, err := read(text)
-	if err != nil || file.served() {
-		return text, err
-	}
-	if file.ownBlock() {
-		return "", errors.New("a server block takes all queries for " + Zone + "; expected that the block of the cluster's own domain serves the zone; remove that block")
-	}
-	domain, plugin, err := file.domain(text)
-	if err != nil {
-		return "", err
-	}
-	lines := strings.SplitAfter(text, "\n")
-	for i, line := range lines {
-		if !names(line, domain) {
-			continue
-		}
-		if !slices.Contains(words(line), Zone) {
-			lines[i] = regexp.MustCompile(`(\s`+regexp.QuoteMeta(domain)+`)(\s|$)`).ReplaceAllString(line, "${1} "+Zone+"${2}")
-		}
-		begun := slices.ContainsFunc(plugin.Options, func(o *corefile.Option) bool { return o.Name == optionName })
-		if words(line)[0] == pluginName && !begun {
-			lines[i] += option(line, lines[min(i+1, len(lines)-1)])
-		}
-	}
-	return check(text, strings.Join(lines, ""), true)
-}
+func Enable(text string) (string, error) { return edit(text, true) }
 
-// option is the line that names the zone in the block of the plugin. It is indented as next.
-func option(plugin, next string) string {
-	indent := next[:len(next)-len(strings.TrimLeft(next, " \t"))]
-	if outer := plugin[:strings.Index(plugin, pluginName)]; len(indent) <= len(outer) {
-		indent = outer + "    "
-	}
-	end := "\n"
-	if strings.HasSuffix(plugin, "\r\n") {
-		end = "\r\n"
-	}
-	return indent + optionName + " " + Zone + end
-}
+// Disable gives text without what Enable adds.
+func Disable(text string) (string, error) { return edit(text, false) }
 
 var zoneWord = regexp.MustCompile(`[ \t]` + regexp.QuoteMeta(Zone) + `(\s|$)`)
 
-// Disable gives text without what Enable adds.
-func Disable(text string) (string, error) {
-	file, err := read(text)
-	if err != nil || !strings.Contains(text, Zone) {
+// edit changes single words and one line, so that comments and the rest of the form stay. What
+// was begun by hand is taken out first.
+func edit(text string, enable bool) (string, error) {
+	before, err := read(text)
+	if err != nil || enable && before.served() || !enable && !strings.Contains(text, Zone) {
 		return text, err
 	}
-	if file.ownBlock() {
-		return "", errors.New("the server block for " + Zone + " was not made by this command; remove it by hand")
+	if before.ownBlock() {
+		return "", errors.New("a server block takes all queries for " + Zone + "; expected that the block of the cluster's own domain serves the zone; remove that block by hand")
 	}
-	domain, _, err := file.domain(text)
-	if err != nil {
-		return "", err
-	}
-	var lines []string
-	for line := range strings.Lines(text) {
-		if slices.Equal(words(line), []string{optionName, Zone}) {
+	domain := before.domain()
+	var out strings.Builder
+	lines := strings.SplitAfter(text, "\n")
+	for i, line := range lines {
+		w := words(line)
+		if slices.Equal(w, []string{optionName, Zone}) {
 			continue
 		}
-		if names(line, domain) {
-			line = zoneWord.ReplaceAllString(line, "${1}")
+		if !slices.Contains(w, domain) || w[0] != "disable" && (w[0] != pluginName || w[len(w)-1] != "{" || i+1 == len(lines)) {
+			out.WriteString(line)
+			continue
 		}
-		lines = append(lines, line)
+		line = zoneWord.ReplaceAllString(line, "${1}")
+		if enable {
+			line = regexp.MustCompile(`(\s`+regexp.QuoteMeta(domain)+`)(\s|$)`).ReplaceAllString(line, "${1} "+Zone+"${2}")
+		}
+		out.WriteString(line)
+		if enable && w[0] == pluginName {
+			next := lines[i+1]
+			out.WriteString(next[:len(next)-len(strings.TrimLeft(next, " \t"))] + optionName + " " + Zone + "\n")
+		}
 	}
-	return check(text, strings.Join(lines, ""), false)
+	// Read again, the zone is there, or not, and nothing else is different.
+	after, err := read(out.String())
+	if err != nil || domain == "" || after.served() != enable || before.without() != after.without() {
+		return "", errors.New("the place for the zone is not certain; expected plugin " + pluginName + " once, in a server block for the root zone \".\", with the cluster's own domain " +
+			"on its line, each option on a line of its own, and no other zone of option " + optionName + "; change the Corefile by hand: write " + Zone +
+			" behind the cluster's own domain, and the line \"" + optionName + " " + Zone + "\" into the block of the plugin, { ... }")
+	}
+	return out.String(), nil
 }
 
 // words are those of a line before its comment.
 func words(line string) []string {
 	code, _, _ := strings.Cut(line, "#")
 	return strings.Fields(code)
-}
-
-// names is true for the line of the plugin, and for those that keep the cluster's domain out
-// of the cache: an answer for the zone would be out of date for the same reason.
-func names(line, domain string) bool {
-	w := words(line)
-	return len(w) > 1 && (w[0] == pluginName || w[0] == "disable") && slices.Contains(w[1:], domain)
 }
 
 // file is a Corefile as the library of kubeadm reads it.
@@ -150,41 +120,18 @@ func (f file) ownBlock() bool {
 	return slices.ContainsFunc(f.Servers, func(server *corefile.Server) bool { return slices.ContainsFunc(server.DomPorts, isZone) })
 }
 
-// domain is the first zone of the plugin that is not for reverse lookups: the cluster's own.
-// It refuses a file in which the change is not one of single words and a line.
-func (f file) domain(text string) (string, *corefile.Plugin, error) {
-	var begins []string
-	for line := range strings.Lines(text) {
-		if w := words(line); len(w) > 0 && w[0] == pluginName {
-			begins = append(begins, line)
-		}
-	}
+// domain is the first zone of the plugin that is not for reverse lookups: the cluster's own. It
+// is empty where not one plugin alone may get the zone. An answer for the zone must stay out of
+// the cache for the same reason as one for this domain, so that it is beside it there.
+func (f file) domain() string {
 	found := f.plugins()
-	if len(found) != 1 || len(begins) != 1 {
-		return "", nil, fmt.Errorf("expected plugin %s once, in a server block for the root zone \".\", and on a line of its own; %s", pluginName, byHand)
+	if len(found) != 1 || slices.ContainsFunc(found[0].Options, func(o *corefile.Option) bool {
+		return o.Name == optionName && (len(o.Args) != 1 || !isZone(o.Args[0]))
+	}) {
+		return ""
 	}
-	plugin := found[0]
-	at := slices.IndexFunc(plugin.Args, func(zone string) bool { return !reverse(zone) && !isZone(zone) })
-	switch {
-	case at < 0 || !names(begins[0], plugin.Args[at]):
-		return "", nil, fmt.Errorf("plugin %s does not name the cluster's own domain, such as \"%s cluster.local in-addr.arpa ip6.arpa\"; %s", pluginName, pluginName, byHand)
-	case !strings.HasSuffix(begins[0], "\n") || !slices.Equal(words(begins[0]), append(append([]string{pluginName}, plugin.Args...), "{")):
-		return "", nil, fmt.Errorf("plugin %s has no block, or more than one option on a line; %s", pluginName, byHand)
-	}
-	return plugin.Args[at], plugin, nil
-}
-
-// check reads the changed text again: the zone is there, or not, and nothing else is different.
-func check(before, after string, enabled bool) (string, error) {
-	was, errWas := read(before)
-	is, errIs := read(after)
-	if err := errors.Join(errWas, errIs); err != nil {
-		return "", err
-	}
-	if is.served() != enabled || was.without() != is.without() {
-		return "", errors.New("the changed Corefile would not be what is expected; " + byHand)
-	}
-	return after, nil
+	domain, _ := model.Find(found[0].Args, func(zone string) bool { return !reverse(zone) && !isZone(zone) })
+	return domain
 }
 
 // without is what a Corefile says apart from the zone. It changes f.
@@ -228,24 +175,4 @@ func covers(key string) bool {
 // reverse is true for zones of reverse lookups, as names or as address ranges.
 func reverse(zone string) bool {
 	return strings.HasSuffix(zoneOf(zone), ".arpa.") || strings.Contains(zone, "/")
-}
-
-// NodeLocal takes the Corefile of NodeLocal DNSCache and gives the server block
-// that it lacks: the one of the cluster's domain, for the zone. It is empty if
-// the zone has a block already, or there is none to go by.
-func NodeLocal(text string) string {
-	f, err := read(text)
-	if err != nil || f.ownBlock() {
-		return ""
-	}
-	for _, server := range f.Servers {
-		if zoneOf(server.DomPorts[0]) == "." || reverse(server.DomPorts[0]) {
-			continue
-		}
-		server.DomPorts = []string{Zone + ":53"}
-		// One block alone may listen on the address of the health check.
-		server.Plugins = slices.DeleteFunc(server.Plugins, func(p *corefile.Plugin) bool { return p.Name == "health" })
-		return strings.TrimSuffix(server.ToString(), "\n")
-	}
-	return ""
 }

@@ -66,8 +66,8 @@ var besideOthers = []fault{
 			&appsv1.DaemonSet{ObjectMeta: named("kube-system", "node-local-dns"), Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
 				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "cache", Image: "x"}}}}}})
 	}, finding.Finding{Severity: finding.Error, Check: "DNS", Cluster: "b", Object: "ConfigMap kube-system/node-local-dns", Reason: "ZoneNotForwarded",
-		Fix: "add this server block to the Corefile in ConfigMap kube-system/node-local-dns, and restart it (kubectl --context b -n kube-system rollout restart daemonset/node-local-dns):\n" +
-			"    clusterset.local:53 {\n        forward . 10.96.0.10\n    }", Docs: finding.Docs("coredns.md#nodelocal-dnscache")}, "sends queries for clusterset.local elsewhere"},
+		Fix: "add to the Corefile in it a copy of the server block of the cluster's own domain, for clusterset.local:53 and without its line health; " +
+			"then kubectl --context b -n kube-system rollout restart daemonset/node-local-dns", Docs: finding.Docs("coredns.md#nodelocal-dnscache")}, "has no server block for clusterset.local"},
 	{"a NetworkPolicy that admits no remote address", func(SpecContext) {
 		export("closed")
 		create("a", &networkingv1.NetworkPolicy{ObjectMeta: named("closed", "own-only"), Spec: networkingv1.NetworkPolicySpec{

@@ -146,7 +146,18 @@ var _ = Describe("coredns", func() {
 		Expect(done.code).To(BeZero(), done.err)
 		var d appsv1.Deployment
 		Expect(target.Client.Get(scratch, client.ObjectKey{Namespace: "kube-system", Name: "coredns"}, &d)).To(Succeed())
-		Expect(d.Spec.Template.Annotations).To(HaveKey("kubectl.kubernetes.io/restartedAt"))
+		Expect(d.Spec.Template.Annotations).To(HaveKey("comity.dev/corefile"))
+
+		By("finishing a change that was interrupted before the restart")
+		delete(d.Spec.Template.Annotations, "comity.dev/corefile")
+		Expect(target.Client.Update(scratch, &d)).To(Succeed())
+		settle()
+		again := run("coredns", "enable")
+		Expect(again.code).To(BeZero(), again.err)
+		Expect(again.out).To(And(ContainSubstring("+++ Deployment kube-system/coredns"), ContainSubstring("waiting until CoreDNS has restarted")))
+		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(&d), &d)).To(Succeed())
+		Expect(d.Spec.Template.Annotations).To(HaveKey("comity.dev/corefile"))
+		settle()
 		run("coredns", "disable")
 	})
 
@@ -181,7 +192,7 @@ var _ = Describe("coredns", func() {
 		Entry("where CoreDNS is too old", "registry.k8s.io/coredns/coredns:v1.11.3", corefile, nil,
 			`context "a": nothing is changed: CoreDNS is 1.11.3`, "set image deployment/coredns coredns="),
 		Entry("where a provider reads additions from elsewhere", image, corefile,
-			[]client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns-custom"}}}, "coredns-custom", "clusterset.server"),
+			[]client.Object{&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "coredns-custom"}}}, "coredns-custom", "docs/coredns.md#azure-aks-k3s"),
 		Entry("where another implementation serves the zone", image, "clusterset.local:53 {\n    forward . 10.0.0.1\n}\n"+corefile, nil,
 			"ConfigMap kube-system/coredns, key Corefile", "takes all queries"),
 	)
@@ -194,7 +205,7 @@ var _ = Describe("coredns", func() {
 		Expect(stored()).To(Equal(corefile))
 	})
 
-	It("prints what NodeLocal DNSCache lacks", func() {
+	It("says what NodeLocal DNSCache lacks", func() {
 		create(coreDNS(image, corefile)...)
 		settle()
 		labels := map[string]string{"k8s-app": "node-local-dns"}
@@ -206,6 +217,6 @@ var _ = Describe("coredns", func() {
 		)
 		got := run("coredns", "enable", "--dry-run")
 		Expect(got.code).To(BeZero())
-		Expect(got.err).To(ContainSubstring("clusterset.local:53 {\n        forward . 10.96.0.10\n    }"), fmt.Sprint(got))
+		Expect(got.err).To(ContainSubstring("add to the Corefile in it a copy of the server block of the cluster's own domain, for clusterset.local:53"), fmt.Sprint(got))
 	})
 })
