@@ -6,7 +6,6 @@ package join
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -154,23 +152,11 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// withDefaults fills in what is known without a request and validates the
-// rest. It does not need RESTConfig.
+// withDefaults fills in what is known without a request. It does not need RESTConfig.
 func (c Cluster) withDefaults() (Cluster, error) {
-	if _, err := model.ParseClusterID(string(c.ID)); err != nil {
-		return c, err
-	}
-	if c.Set == "" {
-		return c, c.named(errors.New("the clusterset is empty; expected the name that all members share, such as \"production\""))
-	}
-	if problems := validation.IsValidLabelValue(c.Set); len(problems) > 0 {
-		return c, c.named(fmt.Errorf("clusterset %q is not a valid label value: %s", c.Set, strings.Join(problems, "; ")))
-	}
 	c.Namespace, c.ServiceAccount = cmp.Or(c.Namespace, DefaultNamespace), cmp.Or(c.ServiceAccount, DefaultServiceAccount)
-	if problems := validation.IsDNS1123Label(c.Namespace); len(problems) > 0 {
-		return c, c.named(fmt.Errorf("%q is not a valid namespace name: %s", c.Namespace, strings.Join(problems, "; ")))
-	}
-	return c, nil
+	_, err := model.ParseClusterID(string(c.ID))
+	return c, err
 }
 
 // named is err, if it is not nil, with the name of the cluster.

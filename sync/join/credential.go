@@ -77,7 +77,7 @@ func (p *Prepared) findAddresses(ctx context.Context) error {
 }
 
 // ownAddresses are those of m's API server as it is given, or as the kubeconfig or m itself
-// states it, each with every authority that may have signed its certificate.
+// states it, with every authority that may have signed its certificate.
 func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	base, _, err := rest.DefaultServerUrlFor(m.RESTConfig)
 	if err != nil {
@@ -92,34 +92,33 @@ func (m *member) ownAddresses(ctx context.Context) (all []Address, err error) {
 	if err := m.get(ctx, metav1.NamespaceSystem, "kube-root-ca.crt", &root); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	given, cluster := Address{CAData: access.CAData, Source: "CA of the kubeconfig"}, Address{CAData: []byte(root.Data["ca.crt"]), Source: "CA of the cluster"}
-	servers, authorities := []Address{{Server: host, Source: "from the kubeconfig"}}, []Address{given}
+	// Whichever of the two authorities signed the certificate, all who verify it have it.
+	ca := slices.Clone(access.CAData)
+	if own := strings.TrimSpace(root.Data["ca.crt"]); !bytes.Contains(ca, []byte(own)) {
+		ca = append(ca, "\n"+own...)
+	}
+	if len(m.CAData) > 0 {
+		ca = m.CAData
+	}
+	servers := []Address{{Server: host, Source: "from the kubeconfig"}}
 	switch {
 	case m.Server != "":
-		servers, authorities = []Address{{Server: m.Server, Source: "given by --server"}}, []Address{given, cluster}
+		servers = []Address{{Server: m.Server, Source: "given by --server"}}
 	case onLoopback(host):
 		if servers, err = m.statedServers(ctx); err != nil {
 			return nil, err
 		}
-		authorities = []Address{cluster, given}
-	}
-	if len(m.CAData) > 0 {
-		authorities = []Address{{CAData: m.CAData, Source: "CA given by --ca"}}
 	}
 	for _, server := range servers {
 		if !kubeconfig.IsServer(server.Server) { // the other side's agent could not use it
 			return nil, fmt.Errorf("server %q cannot be used by the other cluster; expected https://host:port", server.Server)
 		}
-		for _, by := range authorities {
-			if len(by.CAData) > 0 {
-				all = append(all, Address{strings.TrimRight(server.Server, "/"), by.CAData, server.Source + ", " + by.Source})
-			}
-		}
+		all = append(all, Address{strings.TrimRight(server.Server, "/"), bytes.TrimSpace(ca), server.Source})
 	}
 	switch {
 	case len(servers) == 0:
 		err = fmt.Errorf("the kubeconfig names %s, which only this machine reaches; pass an address that the other clusters reach as --server %s=https://HOST:PORT", host, m.ID)
-	case len(all) == 0:
+	case len(bytes.TrimSpace(ca)) == 0:
 		err = fmt.Errorf("no certificate authority for %s is known; pass the PEM bundle that verifies it with --ca %s=FILE", servers[0].Server, m.ID)
 	}
 	return all, err

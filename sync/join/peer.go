@@ -138,12 +138,10 @@ func namespacesFrom(peer *member, stored *[]string) (accepted *[]string, note st
 	return &names, fmt.Sprintf("accepts only namespaces %s from %s", strings.Join(names, ","), peer.ID)
 }
 
-// Intervals while the agents remove what they imported.
 const (
 	// removalTimeout bounds the removal of imports by the agents.
-	removalTimeout   = 2 * time.Minute
-	removalInterval  = 500 * time.Millisecond
-	progressInterval = 5 * time.Second
+	removalTimeout  = 2 * time.Minute
+	removalInterval = 500 * time.Millisecond
 )
 
 // end is one side of what is disconnected: holder has, or had, a Peer for peer.
@@ -218,20 +216,17 @@ func (e end) finish(ctx, until context.Context, timeout time.Duration) error {
 	removed, why := m.opts.DryRun, "the agent does not run"
 	if !removed && !m.Unattended {
 		why = fmt.Sprintf("the agent has not set condition %s within %s", v1alpha1.PeerRemoved, timeout)
-		said := time.Now()
-		err := wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
+		count, left, err := e.imports(ctx)
+		if err != nil {
+			return err
+		}
+		if count > 0 {
+			m.report(e.object(), Waiting, left)
+		}
+		err = wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
 			peer, err := m.peer(ctx, e.peer)
 			c := ptr.Deref(apimeta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerRemoved), metav1.Condition{})
-			if err != nil || peer.Name == "" || c.Status == metav1.ConditionTrue && c.ObservedGeneration >= peer.Generation {
-				return err == nil, err
-			}
-			if time.Since(said) < progressInterval {
-				return false, nil
-			}
-			said = time.Now()
-			_, left, err := e.imports(ctx)
-			m.report(&peer, Waiting, left)
-			return false, err
+			return err == nil && (peer.Name == "" || c.Status == metav1.ConditionTrue && c.ObservedGeneration >= peer.Generation), err
 		})
 		if removed = err == nil; !removed && (until.Err() == nil || ctx.Err() != nil) {
 			return err

@@ -49,7 +49,7 @@ func DisplayRight(r authorizationv1.ResourceAttributes) string {
 
 // applyVerbs are those for server-side apply: a patch, and a creation where there is
 // nothing yet.
-const applyVerbs = "get create patch"
+const applyVerbs = "get list create patch"
 
 // checkRights refuses to begin what a missing right would interrupt. The error
 // names every missing right of every cluster.
@@ -71,7 +71,7 @@ func (p *Prepared) checkRights(ctx context.Context) error {
 }
 
 // rights are those to check m, and to write there and give other clusters credentials. A Role
-// may grant only what its author holds, unless the author may escalate and bind.
+// may grant only what its author holds.
 func (m *member) rights() (r Rights) {
 	verbs := applyVerbs
 	if m.opts.ReadOnly {
@@ -88,19 +88,15 @@ func (m *member) rights() (r Rights) {
 		return r
 	}
 	for _, object := range m.exchange {
-		namespace, kind := object.GetNamespace(), m.kindOf(object)
-		r.Need(namespace, kind.Group, strings.ToLower(kind.Kind)+"s", applyVerbs)
-		switch kind.Kind {
-		case "Role":
-			r.Need(namespace, kind.Group, "roles", "escalate")
-		case "RoleBinding":
-			r.Need(namespace, kind.Group, "rolebindings", "list")
-			r.Need(namespace, kind.Group, "roles", "bind")
+		kind := m.kindOf(object)
+		r.Need(object.GetNamespace(), kind.Group, strings.ToLower(kind.Kind)+"s", applyVerbs)
+		if role, is := object.(*rbacv1.Role); is {
+			for _, rule := range role.Rules {
+				r.Need(role.Namespace, rule.APIGroups[0], strings.Join(rule.Resources, " "), strings.Join(rule.Verbs, " "))
+			}
 		}
 	}
-	r.Need(m.Namespace, "", "serviceaccounts/token", "create")
 	r.Need("", "authentication.k8s.io", "tokenreviews", "create")
-	r.Need(m.Namespace, rbacv1.GroupName, "roles", "list")
 	if m.opts.Rotate {
 		r.Need(m.Namespace, "", "serviceaccounts", "delete")
 	}
@@ -109,47 +105,18 @@ func (m *member) rights() (r Rights) {
 
 // missing are the rights that the access does not allow, as text.
 func (m *member) missing(ctx context.Context, all Rights) (missing []string, err error) {
-	if everything, err := m.allows(ctx, Rights{{Verb: "*", Group: "*", Resource: "*"}}); err != nil || everything {
-		return nil, err
-	}
-	for _, r := range all {
-		allowed, err := m.allows(ctx, Rights{r})
-		if err == nil && !allowed && (r.Verb == "escalate" || r.Verb == "bind") {
-			allowed, err = m.allows(ctx, m.granted(r.Namespace))
+	everything := Rights{{Verb: "*", Group: "*", Resource: "*"}}
+	for i, r := range append(everything, all...) {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
+		if err := m.client.Create(ctx, review); err != nil {
+			return nil, fmt.Errorf("ask whether %s is allowed: %w", DisplayRight(r), err)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if !allowed {
+		switch {
+		case i == 0 && review.Status.Allowed:
+			return nil, nil
+		case i > 0 && !review.Status.Allowed:
 			missing = append(missing, DisplayRight(r))
 		}
 	}
 	return missing, nil
-}
-
-// granted are all that a Role in namespace grants. An access that has them needs neither
-// escalate nor bind.
-func (m *member) granted(namespace string) (all Rights) {
-	rules := writeRules
-	if namespace == m.Namespace {
-		rules = []rbacv1.PolicyRule{renewRule("")}
-	}
-	for _, rule := range rules {
-		all.Need(namespace, rule.APIGroups[0], strings.Join(rule.Resources, " "), strings.Join(rule.Verbs, " "))
-	}
-	return all
-}
-
-// allows reports whether the access has all of these rights.
-func (m *member) allows(ctx context.Context, all Rights) (bool, error) {
-	for _, r := range all {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
-		if err := m.client.Create(ctx, review); err != nil {
-			return false, fmt.Errorf("ask whether %s is allowed: %w", DisplayRight(r), err)
-		}
-		if !review.Status.Allowed {
-			return false, nil
-		}
-	}
-	return true, nil
 }

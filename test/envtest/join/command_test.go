@@ -280,7 +280,7 @@ var _ = Describe("kubectl comity join", func() {
 		}
 		out, _, err := p.run(ctx, "join", "a", "b")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(out).To(ContainSubstring("the API server of cluster b at https://b.example:6443 (kubeadm's control plane endpoint, since the kubeconfig's is on loopback, CA of the kubeconfig)"))
+		Expect(out).To(ContainSubstring("the API server of cluster b at https://b.example:6443 (kubeadm's control plane endpoint, since the kubeconfig's is on loopback)"))
 		Expect(credential(ctx, "a", "b").Host).To(Equal("https://b.example:6443"))
 	})
 

@@ -209,7 +209,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 			"create secrets in namespace comity-system; patch secrets in namespace comity-system",
 			"patch peers.exchange.comity.dev",
 			"create roles.rbac.authorization.k8s.io in namespace comity-c-to-b",
-			"escalate roles.rbac.authorization.k8s.io in namespace comity-c",
+			"patch exportrecords.exchange.comity.dev in namespace comity-c",
 			"create serviceaccounts/token in namespace comity-system",
 			"create tokenreviews.authentication.k8s.io")
 	})
