@@ -51,8 +51,6 @@ type definition struct {
 	*unstructured.Unstructured
 	// mcs is true for the definitions of the MCS API, which others may own.
 	mcs bool
-	// optional is true for definitions that are checked and not applied.
-	optional bool
 	// current is what is stored, and leave why that is left as it is; "" if it has to be applied.
 	current *apiextensionsv1.CustomResourceDefinition
 	leave   string
@@ -110,7 +108,7 @@ func established(ctx context.Context, c client.Client, d definition) error {
 	}
 	names := apihelpers.FindCRDCondition(current, apiextensionsv1.NamesAccepted)
 	switch {
-	case d.optional && current.ResourceVersion == "", apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established):
+	case apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established):
 		return nil
 	case names != nil && names.Status == apiextensionsv1.ConditionFalse:
 		return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), names.Message)
@@ -121,6 +119,9 @@ func established(ctx context.Context, c client.Client, d definition) error {
 // embedded are the definitions to install, with the annotation that says which version applies them.
 func embedded(o CRDOptions) (all []definition) {
 	texts := [][]byte{mcscrd.ServiceExportCRD, mcscrd.ServiceImportCRD}
+	if !o.MCS {
+		texts = nil
+	}
 	ofMCS := len(texts)
 	names, _ := fs.Glob(crd.FS, "*.yaml") // the pattern is well-formed
 	for _, name := range names {
@@ -128,7 +129,7 @@ func embedded(o CRDOptions) (all []definition) {
 		texts = append(texts, text)
 	}
 	for i, text := range texts {
-		d := definition{Unstructured: &unstructured.Unstructured{}, mcs: i < ofMCS, optional: i < ofMCS && !o.MCS}
+		d := definition{Unstructured: &unstructured.Unstructured{}, mcs: i < ofMCS}
 		utilruntime.Must(yaml.Unmarshal(text, &d.Object)) // not reached, as above
 		d.SetAnnotations(labels.Merge(d.GetAnnotations(), labels.Set{annotationVersion: o.Version}))
 		all = append(all, d)
@@ -141,21 +142,17 @@ func embedded(o CRDOptions) (all []definition) {
 // no resource version if there is none.
 //
 //	stored                      MCS API           Comity's own
-//	none                        apply (*)         apply
+//	none                        apply             apply
 //	applied by us, newer        leave             leave
 //	applied by us, else         apply             apply
 //	of others, can be used      leave             apply
 //	of others, cannot be used   refuse            apply
-//
-// (*) not with --mcs=false
 func (d definition) decide(ours string) (leave string, err error) {
 	current := d.current
 	exists := current.ResourceVersion != ""
 	isOurs := current.Labels[labelManagedBy] == fieldOwner || model.AppliedBy(current, fieldOwner, "")
 	switch {
-	case d.optional && !exists:
-		return "is missing (--mcs=false): the agent waits until something else installs it", nil
-	case exists && d.mcs && (d.optional || !isOurs):
+	case exists && d.mcs && !isOurs:
 		if err := usable(current); err != nil {
 			return "", err
 		}

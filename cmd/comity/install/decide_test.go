@@ -50,7 +50,7 @@ func managedBy(manager string) func(*apiextensionsv1.CustomResourceDefinition) {
 
 func TestDecide(t *testing.T) {
 	none := &apiextensionsv1.CustomResourceDefinition{}
-	mcs, own, checked := definition{mcs: true}, definition{}, definition{mcs: true, optional: true}
+	mcs, own := definition{mcs: true}, definition{}
 	for _, tc := range []struct {
 		name       string
 		definition definition
@@ -77,9 +77,6 @@ func TestDecide(t *testing.T) {
 			[]string{"serves v1alpha1, v1beta1 without the status subresource", "expected v1beta1 with the status subresource"}},
 		{"another implementation's that does not serve v1beta1 any more is refused", mcs, stored(managedBy("x"), versions(apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1beta1"})), nil,
 			[]string{"serves no version"}},
-		{"one that is only checked may be missing", checked, none, []string{"missing", "--mcs=false"}, nil},
-		{"one that is only checked is never applied", checked, stored(appliedBy("v1.0.0")), []string{"left alone (belongs to comity-install)"}, nil},
-		{"one that is only checked is refused if too old", checked, stored(versions(served("v1alpha1", true))), nil, []string{"too old"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.definition.current = tc.current

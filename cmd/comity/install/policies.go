@@ -38,7 +38,7 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 	if err != nil {
 		return err
 	}
-	p := policies{client: c, wanted: wanted}
+	var owners []metav1.OwnerReference
 	if o.OwnerClusterRole != "" {
 		role := &rbacv1.ClusterRole{}
 		err := await(ctx, out, func(ctx context.Context) error {
@@ -51,92 +51,63 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 		if err != nil {
 			return err
 		}
-		p.owner = &metav1.OwnerReference{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}
+		owners = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}}
 	}
-	if err := await(ctx, out, p.read); err != nil {
+	var stored map[string]metav1.PartialObjectMetadata
+	if err := await(ctx, out, func(ctx context.Context) (err error) {
+		stored, err = readPolicies(ctx, c, wanted)
+		return err
+	}); err != nil {
 		return err
 	}
 	for _, policy := range wanted {
-		if p.owner != nil {
-			policy.SetOwnerReferences([]metav1.OwnerReference{*p.owner})
-		}
-		was := p.stored[policy.GetName()]
-		delete(p.stored, policy.GetName())
+		policy.SetOwnerReferences(owners)
+		was := stored[policy.GetName()]
+		delete(stored, policy.GetName())
 		if err := apply(ctx, c, out, policy, &was); err != nil {
 			return fmt.Errorf("%s: %w", o.File, err)
 		}
 	}
-	return p.prune(ctx, out)
-}
-
-// policies are the ExportPolicies of one owner.
-type policies struct {
-	client client.Client
-	// owner is nil for policies without one.
-	owner  *metav1.OwnerReference
-	wanted []*unstructured.Unstructured
-	// stored are those of everybody, by name.
-	stored map[string]metav1.PartialObjectMetadata
-}
-
-// read refuses policies that exist and are not ours. One that belongs to
-// another ClusterRole goes when that does: it is awaited.
-func (p *policies) read(ctx context.Context) error {
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(policyKind)
-	if err := p.client.List(ctx, list); err != nil {
-		return fmt.Errorf("list exportpolicies: %w", err)
-	}
-	p.stored = map[string]metav1.PartialObjectMetadata{}
-	for _, one := range list.Items {
-		p.stored[one.Name] = one
-	}
-	var foreign, going error
-	for _, policy := range p.wanted {
-		switch current, exists := p.stored[policy.GetName()]; {
-		case !exists:
-		case current.Labels[labelManagedBy] != fieldOwner:
-			foreign = errors.Join(foreign, fmt.Errorf("exportpolicy %s exists and was not applied by this command (label %s: %s): delete it, or give that of the file another name",
-				current.Name, labelManagedBy, fieldOwner))
-		case !p.owns(current):
-			other := current.OwnerReferences[0]
-			going = wait("exportpolicy %s belongs to %s %s, another installation: uninstall that, or give the policy another name", current.Name, other.Kind, other.Name)
-		case current.DeletionTimestamp != nil:
-			going = wait("exportpolicy %s is being deleted", current.Name)
-		}
-	}
-	return cmp.Or(foreign, going)
-}
-
-// owns reports whether a policy of this package is ours: it has no owner, or one
-// with the name of ours. The UID may be that of an earlier ClusterRole.
-func (p *policies) owns(policy metav1.PartialObjectMetadata) bool {
-	if len(policy.OwnerReferences) == 0 {
-		return true
-	}
-	return p.owner != nil && slices.ContainsFunc(policy.OwnerReferences, func(r metav1.OwnerReference) bool {
-		return r.Kind == p.owner.Kind && r.Name == p.owner.Name
-	})
-}
-
-// prune deletes what an earlier run applied and the file no longer has: the rest of stored.
-func (p *policies) prune(ctx context.Context, out io.Writer) error {
 	var failed []error
-	for _, name := range slices.Sorted(maps.Keys(p.stored)) {
-		old := p.stored[name]
-		if old.Labels[labelManagedBy] != fieldOwner || !p.owns(old) || old.DeletionTimestamp != nil {
+	for _, name := range slices.Sorted(maps.Keys(stored)) { // what an earlier run applied and the file no longer has
+		old := stored[name]
+		if old.Labels[labelManagedBy] != fieldOwner || old.DeletionTimestamp != nil {
 			continue
 		}
-		err := await(ctx, out, func(ctx context.Context) error {
-			if err := client.IgnoreNotFound(p.client.Delete(ctx, &old, client.Preconditions{UID: &old.UID})); err != nil {
+		failed = append(failed, await(ctx, out, func(ctx context.Context) error {
+			if err := client.IgnoreNotFound(c.Delete(ctx, &old, client.Preconditions{UID: &old.UID})); err != nil {
 				return fmt.Errorf("delete exportpolicy %s, which the file no longer has: %w", name, err)
 			}
 			say(out, "exportpolicy %s deleted", name)
 			return nil
-		})
-		failed = append(failed, err)
+		}))
 	}
 	return errors.Join(failed...)
+}
+
+// readPolicies are those of everybody, by name. It refuses wanted ones that exist and that
+// this package did not apply, and has those awaited that are being deleted.
+func readPolicies(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured) (map[string]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(policyKind)
+	if err := c.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list exportpolicies: %w", err)
+	}
+	stored := map[string]metav1.PartialObjectMetadata{}
+	for _, one := range list.Items {
+		stored[one.Name] = one
+	}
+	var foreign, going error
+	for _, policy := range wanted {
+		switch current, exists := stored[policy.GetName()]; {
+		case exists && current.Labels[labelManagedBy] != fieldOwner:
+			foreign = errors.Join(foreign, fmt.Errorf("exportpolicy %s exists and was not applied by this command (label %s: %s): delete it, or give that of the file another name",
+				current.Name, labelManagedBy, fieldOwner))
+		case current.DeletionTimestamp != nil:
+			going = wait("exportpolicy %s is being deleted", current.Name)
+		}
+	}
+	return stored, cmp.Or(foreign, going)
 }
 
 var policyKind = policyv1alpha1.GroupVersion.WithKind(source.Kind)

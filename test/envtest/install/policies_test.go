@@ -141,29 +141,6 @@ func policySpecs() {
 		Expect(policyNames(ctx)).To(ConsistOf("two", "three"))
 	})
 
-	It("neither deletes nor takes the policies of another installation, but waits until they are gone", func(ctx SpecContext) {
-		other := clusterRole(ctx, "other-comity")
-		theirs := userPolicy("one")
-		theirs.Labels = map[string]string{"app.kubernetes.io/managed-by": "comity-install"}
-		theirs.OwnerReferences = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: other.Name, UID: other.UID}}
-		Expect(admin.Create(ctx, theirs)).To(Succeed())
-
-		_, err := installPolicies(ctx, manifest("two"))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(policyNames(ctx)).To(ConsistOf("one", "two"))
-		waiting, cancel := context.WithTimeout(ctx, never)
-		defer cancel()
-		out, err := installPolicies(waiting, manifest("one"))
-		Expect(err).To(MatchError(And(ContainSubstring("gave up waiting"), ContainSubstring("ClusterRole other-comity, another installation"))))
-		Expect(strings.Count(out, "\n")).To(Equal(1), "said once: %s", out)
-
-		background, ended := inBackground(ctx, manifest("one"))
-		Eventually(background.String).Should(ContainSubstring("another installation"))
-		Expect(admin.Delete(ctx, theirs)).To(Succeed())
-		Eventually(ended).Should(Receive(BeNil()))
-		Expect(background.String()).To(ContainSubstring("exportpolicy one created"))
-	})
-
 	It("waits for the webhook, and gives up at once when that refuses, with its words", func(ctx SpecContext) {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 		Expect(err).NotTo(HaveOccurred())
