@@ -283,7 +283,7 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 	case peer.AcceptedCIDRs != nil:
 		accepted, source = formatCIDRs(peer.AcceptedCIDRs), "the ranges given"
 	case peer.PodCIDRs == nil && len(stored) > 0:
-		return stored, uncovered(stored, peer), nil
+		return stored, "", nil
 	case len(accepted) == 0:
 		err = fmt.Errorf("no pod range of cluster %s is known; pass the addresses that its Pods have as --pod-cidrs %s=10.20.0.0/16", peer.ID, peer.ID)
 	}
@@ -291,17 +291,6 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 		note = fmt.Sprintf("accepts %s from %s, %s", cmp.Or(strings.Join(accepted, ","), "no address"), peer.ID, source)
 	}
 	return accepted, note, err
-}
-
-// uncovered names the pod ranges of peer that lie outside of what was accepted.
-func uncovered(stored []string, peer *member) string {
-	known := model.ReadPrefixes(stored...)
-	missing := model.Without(peer.ranges.Pods, func(p netip.Prefix) bool { return covered(p, known) })
-	if len(missing) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("still accepts %s from %s, which lacks %s; pass --accept-cidrs %s=RANGE,... to change that",
-		strings.Join(stored, ","), peer.ID, strings.Join(formatCIDRs(missing), ","), peer.ID)
 }
 
 // covered reports whether every address of a range is in one of others.

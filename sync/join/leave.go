@@ -29,8 +29,7 @@ import (
 // Disconnect undoes a join between leaving and each of others: first all state in
 // spec.removed of their Peers that the other side is removed, so that neither reads on
 // and the agents remove what they imported. Then the Peers and Secrets go, the accounts
-// (and every token of theirs with them) and the exchange namespaces between the two. With
-// the last peer of a member also the namespace goes that it shares with all of them. With a
+// (and every token of theirs with them) and the exchange namespaces between the two. With a
 // hub, leaving loses its account and its namespaces there instead; others are all members
 // that stay. A cluster without RESTConfig, the hub included, is taken for lost and left
 // alone. Where an agent did not remove what it imported, its Peer stays, with a Step that is
@@ -63,7 +62,7 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 	if hub == nil {
 		for _, e := range ends {
 			granted, err := grants(e.holder.Cluster, e.peer, []Cluster{e.holder.Cluster, {ID: e.peer}})
-			if err := errors.Join(err, e.holder.remove(ctx, granted...), e.holder.removeShared(ctx, e.peer)); err != nil {
+			if err := errors.Join(err, e.holder.remove(ctx, granted...)); err != nil {
 				return e.holder.named(err)
 			}
 		}
@@ -93,25 +92,6 @@ func grants(at Cluster, id model.ClusterID, members []Cluster) ([]client.Object,
 		labels, of := o.GetLabels(), string(id)
 		return o.GetName() != accountOf(at, id) && labels[model.LabelExchangeFrom] != of && labels[model.LabelExchangeTo] != of
 	}), err
-}
-
-// removeShared removes the namespace that m shares with all its peers if nobody
-// but gone reads it.
-func (m *member) removeShared(ctx context.Context, gone model.ClusterID) error {
-	shared := namespace(model.ExchangeNamespace(m.ID), nil)
-	var peers v1alpha1.PeerList // none if the API server does not serve them
-	if err := m.list(ctx, &peers); err != nil && !apimeta.IsNoMatchError(err) {
-		return err
-	}
-	var readers rbacv1.RoleBindingList
-	if err := m.list(ctx, &readers, client.InNamespace(shared.Name)); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(readers.Items, func(b rbacv1.RoleBinding) bool { return b.RoleRef.Name == readerRole && b.Name != model.PeerName(gone) }) ||
-		slices.ContainsFunc(peers.Items, func(p v1alpha1.Peer) bool { return p.Name != string(gone) && !p.Spec.Removed }) {
-		return nil
-	}
-	return m.remove(ctx, shared)
 }
 
 // Kinds that are listed.

@@ -85,20 +85,14 @@ func Prepare(ctx context.Context, hub *Cluster, members []Cluster, opts Options)
 	return p, nil
 }
 
-// identify refuses two ways to one cluster, which would make it its own peer.
+// identify finds out which clusters these are.
 func (p *Prepared) identify(ctx context.Context) error {
-	for i, m := range p.members {
+	for _, m := range p.members {
 		var ns corev1.Namespace
 		if err := m.client.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &ns); err != nil {
 			return m.named(fmt.Errorf("%s cannot be read with the access given: %w", m.RESTConfig.Host, err))
 		}
 		m.uid = ns.UID
-		for _, other := range p.members[:i] {
-			if other.uid == m.uid {
-				return fmt.Errorf("clusters %s and %s are one and the same (%s and %s)",
-					other.ID, m.ID, other.RESTConfig.Host, m.RESTConfig.Host)
-			}
-		}
 		if p.hub == nil {
 			continue
 		}

@@ -65,12 +65,12 @@ type leaving struct {
 
 	report *report
 	// leaver is the cluster that leaves, and site where it is; without RESTConfig and nil if it is lost.
-	leaver join.Cluster
-	site   *agent.Site
-	// remaining are reachable; lost are not, the hub among them.
+	leaver    join.Cluster
+	site      *agent.Site
 	remaining []*agent.Site
-	lost      []*agent.Site
-	atHub     *join.Cluster
+	// atHub is where the hub is; without RESTConfig if it does not answer, which hubLost says.
+	atHub   *join.Cluster
+	hubLost error
 }
 
 // NewLeave is the command leave.
@@ -122,9 +122,9 @@ func (l *leaving) run(ctx context.Context, env *command.Env, contexts []string) 
 	return l.finish(peers)
 }
 
-// open connects to all clusters. One that remains and does not answer is noted,
-// since the others must be able to forget. Leaving must be possible while no agent runs, and
-// after Comity was uninstalled: then the Lease says what the agent was.
+// open connects to all clusters. The others must be able to forget without one that does not
+// answer, and without a hub. Leaving must be possible while no agent runs, and after Comity was
+// uninstalled: then the Lease says what the agent was.
 func (l *leaving) open(ctx context.Context, contexts []string) error {
 	sites, err := agent.Sites(ctx, l.env, contexts)
 	if err != nil {
@@ -136,28 +136,19 @@ func (l *leaving) open(ctx context.Context, contexts []string) error {
 	for _, s := range sites {
 		switch {
 		case s.Target == nil:
-			l.lost = append(l.lost, s)
-		case s.Err == nil, s.Agent.ID != "" && (errors.Is(s.Err, agent.ErrNotRunning) || errors.Is(s.Err, agent.ErrNotInstalled)):
-			l.remaining = append(l.remaining, s)
-		default:
+			return fmt.Errorf("%w\nLeave this context out; the output then has the command for its cluster, to be run when that answers", s.Err)
+		case s.Err != nil && (s.Agent.ID == "" || !errors.Is(s.Err, agent.ErrNotRunning) && !errors.Is(s.Err, agent.ErrNotInstalled)):
 			return s.Err
 		}
 	}
-	switch live := l.remaining; {
-	case l.id == "":
-		l.leaver, l.site, l.remaining = live[0].Cluster(), live[0], live[1:]
-	case len(live) == 0:
-		return agent.Problems(l.lost)
-	default:
-		l.leaver = join.Cluster{ID: model.ClusterID(l.id), Set: live[0].Agent.Set}
+	l.remaining, l.leaver = sites, join.Cluster{ID: model.ClusterID(l.id), Set: sites[0].Agent.Set}
+	if l.id == "" {
+		l.leaver, l.site, l.remaining = sites[0].Cluster(), sites[0], sites[1:]
 	}
 	if s, is := model.Find(l.remaining, func(s *agent.Site) bool { return s.Agent.ID == l.leaver.ID }); is {
 		return fmt.Errorf("context %q leads to cluster %s itself; expected contexts of clusters that remain", s.Context, l.leaver.ID)
 	}
-	if l.atHub, err = openHub(ctx, l.env, l.hub); err != nil {
-		others := model.Without(l.lost, func(s *agent.Site) bool { return s.Context == l.hub })
-		l.lost = append(others, &agent.Site{Context: l.hub, Err: err})
-	}
+	l.atHub, l.hubLost = openHub(ctx, l.env, l.hub)
 	return checkModes(l.remaining, l.hub != "")
 }
 
@@ -291,19 +282,15 @@ func (l *leaving) finish(peers []join.Cluster) error {
 	if l.hub != "" {
 		again += " --hub " + l.hub
 	}
-	has := func(where, what, when, contexts string) {
-		left = append(left, fmt.Sprintf("%s still has the %s of cluster %s; %s: %s --id %s %s", where, what, l.leaver.ID, when, again, l.leaver.ID, contexts))
+	has := func(where, what, contexts string) {
+		left = append(left, fmt.Sprintf("%s still has the %s of cluster %s; run: %s --id %s %s", where, what, l.leaver.ID, again, l.leaver.ID, contexts))
 	}
-	for _, s := range l.lost {
-		if s.Context == l.hub {
-			has(fmt.Sprintf("the hub (context %q) did not answer and", s.Context), "account and namespaces", "run again", cmp.Or(contextsOf(l.remaining), "REMAINING..."))
-		} else {
-			has(fmt.Sprintf("the cluster of context %q did not answer and", s.Context), "credential and account", "when it answers, run", s.Context)
-		}
+	if l.hubLost != nil {
+		has(fmt.Sprintf("the hub (context %q) did not answer and", l.hub), "account and namespaces", cmp.Or(contextsOf(l.remaining), "REMAINING..."))
 	}
 	for _, peer := range peers {
-		if peer.RESTConfig == nil && len(l.lost) == 0 {
-			has("cluster "+string(peer.ID), "credential and account", "run", "CONTEXT")
+		if peer.RESTConfig == nil {
+			has("cluster "+string(peer.ID), "credential and account", "CONTEXT")
 		}
 	}
 	result := leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left}
@@ -323,8 +310,8 @@ func (l *leaving) finish(peers []join.Cluster) error {
 	if pending {
 		return command.Incomplete(fmt.Errorf("not all agents have removed what they imported; see above how to finish"))
 	}
-	if len(l.lost) > 0 {
-		return command.Incomplete(fmt.Errorf("%w\nWhat could be removed without these clusters was removed; see above how to finish", agent.Problems(l.lost)))
+	if l.hubLost != nil {
+		return command.Incomplete(fmt.Errorf("%w\nWhat could be removed without the hub was removed; see above how to finish", l.hubLost))
 	}
 	return nil
 }

@@ -232,12 +232,6 @@ func refusedFor(ctx SpecContext, a, b join.Cluster, message string) {
 }
 
 var _ = Describe("Connect refuses, and writes nothing for,", func() {
-	It("one cluster under two ids", func(ctx SpecContext) {
-		twin := cluster("a")
-		twin.ID = "twin"
-		refusedFor(ctx, cluster("a"), twin, "clusters a and twin are one and the same")
-	})
-
 	It("a namespace of a user's that has the name of an exchange namespace", func(ctx SpecContext) {
 		namespace := &corev1.Namespace{}
 		namespace.Name = "comity-shop"
