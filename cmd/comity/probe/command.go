@@ -145,10 +145,8 @@ func Run(ctx context.Context, request Request) []Result {
 
 func (t Target) check(ctx context.Context, result *Result) (err error) {
 	switch {
-	case t.CA != nil:
-		return t.checkServer(ctx)
-	case strings.Contains(t.Target, "/"):
-		return t.checkURL(ctx, result)
+	case t.CA != nil, strings.Contains(t.Target, "/"):
+		return t.fetch(ctx, result)
 	case strings.Contains(t.Target, ":"):
 		connection, err := new(net.Dialer).DialContext(ctx, "tcp", t.Target)
 		if err == nil {
@@ -164,7 +162,6 @@ func (t Target) check(ctx context.Context, result *Result) (err error) {
 // fixed in different places, and those of Go do not say where.
 func explain(err error) string {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
-	request, isRequest := errors.AsType[*url.Error](err)
 	switch network, is := errors.AsType[net.Error](err); {
 	case isDNS && dns.IsNotFound:
 		return fmt.Sprintf("cannot resolve %s: no such host", dns.Name)
@@ -172,66 +169,54 @@ func explain(err error) string {
 		return fmt.Sprintf("cannot resolve %s: the DNS server does not answer (%s)", dns.Name, dns.Err)
 	case is && network.Timeout():
 		return "timed out: no answer; a firewall may drop the packets, or no route leads back"
-	case isRequest:
-		return request.Err.Error() // without the URL, which is the target of the result
 	}
 	return err.Error()
 }
 
-// checkServer asks for the version, which an API server answers to everybody or
-// refuses; either proves that it can be reached and that the CA verifies it.
-func (t Target) checkServer(ctx context.Context) error {
-	u, err := url.Parse(t.Target)
-	if err != nil || u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is not a server URL; expected https://host:port", t.Target)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(t.CA) {
-		return errors.New("the CA holds no PEM certificate")
-	}
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
-	return get(ctx, u.JoinPath("version").String(), transport, &Result{})
-}
-
-// checkURL demands 200 of a plain http URL.
-func (t Target) checkURL(ctx context.Context, result *Result) error {
-	u, err := url.Parse(t.Target)
-	if err != nil || u.Scheme != "http" || u.Host == "" {
-		return fmt.Errorf("%q is not a URL; expected http://host:port/path", t.Target)
-	}
+// fetch makes one request over a connection of its own, so that kube-proxy chooses an endpoint
+// each time. No proxy is used: the agent's own connections to peers use none either. An API
+// server is asked for its version, which it answers to everybody or refuses; either proves that
+// it can be reached and that the CA verifies it. Any other URL has to answer 200.
+func (t Target) fetch(ctx context.Context, result *Result) error {
 	network, known := map[string]string{"": "tcp", "IPv4": "tcp4", "IPv6": "tcp6"}[t.Family]
 	if !known {
 		return fmt.Errorf("the family is %q; expected none, IPv4 or IPv6", t.Family)
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}
-	if err := get(ctx, t.Target, transport, result); err != nil {
-		return err
+	scheme, roots := "http", x509.NewCertPool()
+	if t.CA != nil {
+		scheme = "https"
+		if !roots.AppendCertsFromPEM(t.CA) {
+			return errors.New("the CA holds no PEM certificate")
+		}
 	}
-	if result.Status != http.StatusOK {
-		return fmt.Errorf("answers %d, expected 200; something else than the target may have answered", result.Status)
+	u, err := url.Parse(t.Target)
+	if err != nil || u.Scheme != scheme || u.Host == "" {
+		return fmt.Errorf("%q is not a URL; expected %s://host:port", t.Target, scheme)
 	}
-	return nil
-}
-
-// get makes one request over a connection of its own, so that kube-proxy chooses an
-// endpoint each time. No proxy is used: the agent's own connections to peers use none either.
-func get(ctx context.Context, target string, transport *http.Transport, result *Result) error {
-	transport.DisableKeepAlives = true
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if t.CA != nil {
+		u = u.JoinPath("version")
+	}
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) { result.Address = info.Conn.RemoteAddr().String() },
 	})
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return err
 	}
-	response, err := client.Do(request)
+	response, err := (&http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}).RoundTrip(request) // follows no redirect
 	if err != nil {
 		return err
 	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
-	result.Status, result.Body = response.StatusCode, string(body)
-	return errors.Join(err, response.Body.Close())
+	err = errors.Join(err, response.Body.Close())
+	if result.Status, result.Body = response.StatusCode, string(body); err == nil && t.CA == nil && result.Status != http.StatusOK {
+		err = fmt.Errorf("answers %d, expected 200; something else than the target may have answered", result.Status)
+	}
+	return err
 }

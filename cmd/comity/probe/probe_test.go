@@ -146,7 +146,7 @@ func TestServers(t *testing.T) {
 		{"a port that nobody listens on", "https://" + unused(t), ca.pem(), []string{"connection refused"}},
 		{"a server that never answers", "https://" + silent, ca.pem(), []string{"timed out"}},
 		{"something that is no TLS server", "https://" + rude, ca.pem(), []string{"does not look like a TLS handshake"}},
-		{"a server of plain HTTP", strings.Replace(plain.URL, "http:", "https:", 1), ca.pem(), []string{"HTTP response to HTTPS client"}},
+		{"a server of plain HTTP", strings.Replace(plain.URL, "http:", "https:", 1), ca.pem(), []string{"does not look like a TLS handshake"}},
 		{"a name that does not resolve", "https://no-such-host.invalid:6443", ca.pem(), []string{"cannot resolve no-such-host.invalid"}},
 		{"a URL of plain HTTP", "http://127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
 		{"an address that is not a URL", "127.0.0.1:6443", ca.pem(), []string{"expected https://host:port"}},
@@ -180,7 +180,7 @@ func TestURLs(t *testing.T) {
 		{"a proxy that accepts every connection", answering(http.StatusNotFound), []string{"404", "expected 200", "something else than the target may have answered"}},
 		{"a redirect, which is not followed", answering(http.StatusFound), []string{"302"}},
 		{"nobody", "http://" + unused(t) + "/healthz", []string{"connection refused"}},
-		{"https", "https://10.0.0.1/healthz", []string{"expected http://host:port/path"}},
+		{"https", "https://10.0.0.1/healthz", []string{"expected http://host:port"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := Run(t.Context(), Request{Targets: []Target{{Target: tc.url}}})
