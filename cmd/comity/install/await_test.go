@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestClassifyAwaitsWhatTimeMayCure(t *testing.T) {
+func TestAwaitsWhatTimeMayCure(t *testing.T) {
 	policy := schema.GroupResource{Group: "policy.comity.dev", Resource: "exportpolicies"}
 	for _, tc := range []struct {
 		name string
@@ -31,10 +31,10 @@ func TestClassifyAwaitsWhatTimeMayCure(t *testing.T) {
 		{"the API server is down", &url.Error{Op: "Get", URL: "https://x", Err: errors.New("refused")}, true},
 		{"the webhook refuses", apierrors.NewForbidden(policy, "one", errors.New(`admission webhook "x" denied the request: no`)), false},
 		{"the schema refuses", apierrors.NewInvalid(schema.GroupKind{}, "one", nil), false},
-		{"the API server fails by itself", apierrors.NewInternalError(errors.New("etcd")), false},
+		{"the API server fails by itself", apierrors.NewInternalError(errors.New("etcd")), true},
+		{"another implementation's definition is too old", refused{errors.New("too old")}, false},
 	} {
-		var p pending
-		if got := errors.As(classify(tc.err), &p); got != tc.want {
+		if got := !isFinal(tc.err); got != tc.want {
 			t.Errorf("%s: awaited: %v, want %v", tc.name, got, tc.want)
 		}
 	}
@@ -49,9 +49,9 @@ func TestAwaitSaysWhatItWaitsForOnceAndGivesUp(t *testing.T) {
 		err := await(ctx, &out, func(context.Context) error {
 			calls++
 			if calls < 10 {
-				return wait("the first")
+				return errors.New("the first")
 			}
-			return wait("the second")
+			return errors.New("the second")
 		})
 		if out.String() != "waiting: the first\nwaiting: the second\n" {
 			t.Errorf("got %q, want a line for each change", out.String())

@@ -9,14 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -145,25 +144,35 @@ func title(object *unstructured.Unstructured) string {
 // served within a second of its creation.
 const interval = time.Second
 
-// pending is an error that time may cure.
-type pending struct{ error }
+// refused is an error of this package that time does not cure.
+type refused struct{ error }
 
-// wait marks what has to be awaited.
-func wait(format string, args ...any) error { return pending{fmt.Errorf(format, args...)} }
+// isFinal is true for what is not awaited: a refusal of this package, or one of the API server,
+// unless it asks to try again. A kind that it does not serve yet, and a webhook that does not
+// answer yet, are awaited.
+func isFinal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return errors.As(err, new(refused))
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError &&
+		code != http.StatusNotFound && code != http.StatusConflict && code != http.StatusTooManyRequests
+}
 
 // await calls do until it succeeds, fails for good, or ctx ends. It prints what
 // it waits for, one line for each change.
 func await(ctx context.Context, out io.Writer, do func(context.Context) error) error {
 	said := ""
 	err := utilwait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
-		err := classify(do(ctx))
+		err := do(ctx)
 		switch {
 		case err == nil:
 			return true, nil
 		case ctx.Err() != nil: // the error may be that of a request that was cut short
 			said = cmp.Or(said, err.Error())
 			return false, nil //nolint:nilerr // the poll ends with the error of ctx
-		case !errors.As(err, new(pending)):
+		case isFinal(err):
 			return false, err
 		case err.Error() != said:
 			said = err.Error()
@@ -178,22 +187,4 @@ func await(ctx context.Context, out io.Writer, do func(context.Context) error) e
 		return fmt.Errorf("gave up waiting (--timeout): %s", said)
 	}
 	return fmt.Errorf("interrupted while waiting: %s", said)
-}
-
-// classify marks errors of the API server that time may cure.
-func classify(err error) error {
-	switch {
-	case err == nil, errors.As(err, new(pending)):
-		return err
-	case meta.IsNoMatchError(err), apierrors.IsNotFound(err): // no object that must exist is read
-		return wait("the API server does not serve the kind yet: %w", err)
-	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):
-		return wait("the webhook does not answer yet: %w", err)
-	case apierrors.IsServiceUnavailable(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
-		strings.Contains(err.Error(), "not yet ready to handle request"):
-		return wait("the API server asks to try again: %w", err)
-	case errors.As(err, new(*url.Error)):
-		return wait("the API server does not answer: %w", err)
-	}
-	return err
 }

@@ -60,17 +60,17 @@ type definition struct {
 // all of them before it writes the first. out receives one line for each.
 func CRDs(ctx context.Context, c client.Client, out io.Writer, o CRDOptions) error {
 	definitions := embedded(o)
-	var refused []error
+	var failed []error
 	for i := range definitions {
 		d := &definitions[i]
-		refused = append(refused, await(ctx, out, func(ctx context.Context) (err error) {
+		failed = append(failed, await(ctx, out, func(ctx context.Context) (err error) {
 			if d.current, err = find(ctx, c, d.GetName()); err == nil {
 				d.leave, err = d.decide(o.Version)
 			}
 			return err
 		}))
 	}
-	if err := errors.Join(refused...); err != nil {
+	if err := errors.Join(failed...); err != nil {
 		return err
 	}
 	for _, d := range definitions {
@@ -95,7 +95,7 @@ func find(ctx context.Context, c client.Client, name string) (*apiextensionsv1.C
 		return nil, fmt.Errorf("read customresourcedefinition %s: %w", name, err)
 	}
 	if current.DeletionTimestamp != nil {
-		return nil, wait("customresourcedefinition %s is being deleted, with all its objects; it is installed again once it is gone", name)
+		return nil, fmt.Errorf("customresourcedefinition %s is being deleted, with all its objects; it is installed again once it is gone", name)
 	}
 	return current, nil
 }
@@ -111,9 +111,9 @@ func established(ctx context.Context, c client.Client, d definition) error {
 	case apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established):
 		return nil
 	case names != nil && names.Status == apiextensionsv1.ConditionFalse:
-		return wait("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), names.Message)
+		return fmt.Errorf("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), names.Message)
 	}
-	return wait("customresourcedefinition %s is not established yet", d.GetName())
+	return fmt.Errorf("customresourcedefinition %s is not established yet", d.GetName())
 }
 
 // embedded are the definitions to install, with the annotation that says which version applies them.
@@ -179,9 +179,9 @@ func usable(crd *apiextensionsv1.CustomResourceDefinition) error {
 		served = append(served, v.Name)
 	}
 	slices.Sort(served)
-	return fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2). It belongs to %s: "+
+	return refused{fmt.Errorf("customresourcedefinition %s is too old: it serves %s; expected %s with the status subresource (mcs-api v0.5.2). It belongs to %s: "+
 		"upgrade that, or delete the definition with all its objects",
-		crd.Name, cmp.Or(strings.Join(served, ", "), "no version"), mcsv1beta1.GroupVersion.Version, model.OwnerOf(crd))
+		crd.Name, cmp.Or(strings.Join(served, ", "), "no version"), mcsv1beta1.GroupVersion.Version, model.OwnerOf(crd))}
 }
 
 // development matches versions of builds between two releases, as `git describe` names them.

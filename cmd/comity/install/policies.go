@@ -44,7 +44,7 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 		err := await(ctx, out, func(ctx context.Context) error {
 			err := c.Get(ctx, client.ObjectKey{Name: o.OwnerClusterRole}, role)
 			if apierrors.IsNotFound(err) {
-				return wait("--owner-cluster-role: ClusterRole %s does not exist", o.OwnerClusterRole)
+				return fmt.Errorf("--owner-cluster-role: ClusterRole %s does not exist", o.OwnerClusterRole)
 			}
 			return err
 		})
@@ -101,10 +101,10 @@ func readPolicies(ctx context.Context, c client.Client, wanted []*unstructured.U
 	for _, policy := range wanted {
 		switch current, exists := stored[policy.GetName()]; {
 		case exists && current.Labels[labelManagedBy] != fieldOwner:
-			foreign = errors.Join(foreign, fmt.Errorf("exportpolicy %s exists and was not applied by this command (label %s: %s): delete it, or give that of the file another name",
-				current.Name, labelManagedBy, fieldOwner))
+			foreign = errors.Join(foreign, refused{fmt.Errorf("exportpolicy %s exists and was not applied by this command (label %s: %s): delete it, or give that of the file another name",
+				current.Name, labelManagedBy, fieldOwner)})
 		case current.DeletionTimestamp != nil:
-			going = wait("exportpolicy %s is being deleted", current.Name)
+			going = fmt.Errorf("exportpolicy %s is being deleted", current.Name)
 		}
 	}
 	return stored, cmp.Or(foreign, going)

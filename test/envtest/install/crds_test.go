@@ -81,7 +81,7 @@ var _ = Describe("comity install", Ordered, func() {
 		out, ended := inBackground(ctx, manifest("one"))
 		Eventually(out.String).Should(ContainSubstring("waiting: --owner-cluster-role: ClusterRole comity does not exist"))
 		clusterRole(ctx, owner)
-		Eventually(out.String).Should(ContainSubstring("waiting: the API server does not serve"))
+		Eventually(out.String).Should(ContainSubstring("waiting: list exportpolicies: no matches for kind"))
 		text, err := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		another(ctx, text)

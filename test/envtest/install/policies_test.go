@@ -151,7 +151,7 @@ func policySpecs() {
 		guard(ctx, "https://"+address, certificateOf(webhook))
 
 		out, ended := inBackground(ctx, manifest("one"))
-		Eventually(out.String).Should(ContainSubstring("waiting: the webhook does not answer yet"))
+		Eventually(out.String).Should(ContainSubstring("waiting: Internal error occurred: failed calling webhook"))
 		webhook.Listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
 		Expect(err).NotTo(HaveOccurred())
 		webhook.StartTLS()
