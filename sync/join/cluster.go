@@ -34,9 +34,6 @@ const (
 	DefaultExpiry = 24 * time.Hour
 )
 
-// minExpiry is the shortest lifetime that an API server grants a token.
-const minExpiry = 10 * time.Minute
-
 // HubID is what the hub is called in routes, steps, errors and kubeconfigs.
 const HubID model.ClusterID = "hub"
 
@@ -78,12 +75,6 @@ type Cluster struct {
 	isHub bool
 }
 
-// CheckMembers refuses what cannot be one clusterset.
-func CheckMembers(members []Cluster) error {
-	_, _, err := checked(nil, members)
-	return err
-}
-
 // checked fills in defaults and refuses what cannot be one clusterset. A nil hub stays nil.
 func checked(hub *Cluster, members []Cluster) (*Cluster, []Cluster, error) {
 	all := make([]Cluster, len(members))
@@ -115,8 +106,8 @@ func checked(hub *Cluster, members []Cluster) (*Cluster, []Cluster, error) {
 
 // Options adjust Prepare and Disconnect. The zero value is fit for use.
 type Options struct {
-	// Expiry is how long a new credential is valid: DefaultExpiry if zero, at
-	// least ten minutes. An API server may grant less.
+	// Expiry is how long a new credential is valid: DefaultExpiry if zero. API servers refuse
+	// less than ten minutes, and may grant less than what is asked.
 	Expiry time.Duration
 	// Rotate replaces credentials even if they are valid for long enough, and
 	// creates their accounts again, so that no old one is valid.
@@ -138,18 +129,15 @@ type Options struct {
 	Now func() time.Time
 }
 
-func (o Options) withDefaults() (Options, error) {
+func (o Options) withDefaults() Options {
 	o.Expiry = cmp.Or(o.Expiry, DefaultExpiry)
-	if o.Expiry < minExpiry {
-		return o, fmt.Errorf("expiry %s is too short; API servers grant no token of less than %s", o.Expiry, minExpiry)
-	}
 	if o.Progress == nil {
 		o.Progress = func(Step) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return o, nil
+	return o
 }
 
 // withDefaults fills in what is known without a request. It does not need RESTConfig.

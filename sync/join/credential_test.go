@@ -5,7 +5,6 @@ package join
 
 import (
 	"testing"
-	"time"
 
 	"k8s.io/client-go/util/cert"
 
@@ -60,12 +59,8 @@ func TestAStepIsOneLine(t *testing.T) {
 	}
 }
 
-func TestOptionsRefuseATokenThatNoServerGrants(t *testing.T) {
-	if _, err := (Options{Expiry: time.Minute}).withDefaults(); err == nil {
-		t.Error("an expiry of one minute was accepted")
-	}
-	opts, err := Options{}.withDefaults()
-	if err != nil || opts.Expiry != DefaultExpiry || opts.Now == nil || opts.Progress == nil {
-		t.Errorf("got %+v, %v", opts, err)
+func TestOptionsHaveDefaults(t *testing.T) {
+	if opts := (Options{}).withDefaults(); opts.Expiry != DefaultExpiry || opts.Now == nil || opts.Progress == nil {
+		t.Errorf("got %+v", opts)
 	}
 }

@@ -46,14 +46,13 @@ const (
 
 // Step is one object that a join, Disconnect or Purge dealt with.
 type Step struct {
-	Cluster model.ClusterID `json:"cluster"`
+	Cluster model.ClusterID
 	// Kind, Namespace and Name identify the object; Namespace is empty for Namespaces and Peers.
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	Verb      Verb   `json:"verb"`
+	Kind, Namespace, Name string
+
+	Verb Verb
 	// Note says more, such as how long a credential is valid; often empty.
-	Note string `json:"note,omitempty"`
+	Note string
 }
 
 // String is the step in one line.
@@ -89,10 +88,6 @@ func newScheme() *runtime.Scheme {
 
 // open prepares a client for c, which has its defaults; it sends no request.
 func open(c Cluster, opts Options) (*member, error) {
-	opts, err := opts.withDefaults()
-	if err != nil {
-		return nil, err
-	}
 	if c.RESTConfig == nil {
 		return nil, c.named(errors.New("there is no access to it; give the kubeconfig of an administrator"))
 	}
@@ -103,7 +98,7 @@ func open(c Cluster, opts Options) (*member, error) {
 		config.QPS, config.Burst = 50, 100
 	}
 	cl, err := client.New(config, client.Options{Scheme: newScheme()})
-	return &member{Cluster: c, opts: opts, client: cl}, c.named(err)
+	return &member{Cluster: c, opts: opts.withDefaults(), client: cl}, c.named(err)
 }
 
 // get reads an object.

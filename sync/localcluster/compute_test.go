@@ -28,6 +28,17 @@ func cidr(name string, cidrs ...string) networkingv1.ServiceCIDR {
 	return networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 }
 
+// facts are what was read of the cluster.
+type facts struct {
+	nodes   corev1.NodeList
+	cidrs   networkingv1.ServiceCIDRList
+	service corev1.Service
+}
+
+func (f facts) compute(given model.LocalCluster) model.LocalCluster {
+	return compute(given, f.nodes.Items, f.cidrs.Items, f.service.Spec.IPFamilies)
+}
+
 func nodes(items ...corev1.Node) corev1.NodeList { return corev1.NodeList{Items: items} }
 
 func cidrs(items ...networkingv1.ServiceCIDR) networkingv1.ServiceCIDRList {
@@ -91,7 +102,7 @@ func TestCompute(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			equal := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-			if diff := cmp.Diff(c.want, compute(c.opts, c.in), equal); diff != "" {
+			if diff := cmp.Diff(c.want, c.in.compute(c.opts), equal); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -134,7 +145,7 @@ func TestManyNodesAreFewRanges(t *testing.T) {
 	for i := range 4096 {
 		many = append(many, node("", fmt.Sprintf("10.%d.%d.0/24", 64+i/256, i%256)))
 	}
-	if got := compute(model.LocalCluster{}, facts{nodes: nodes(many...)}).PodCIDRs; len(got) != 1 || got[0] != netip.MustParsePrefix("10.64.0.0/12") {
+	if got := (facts{nodes: nodes(many...)}).compute(model.LocalCluster{}).PodCIDRs; len(got) != 1 || got[0] != netip.MustParsePrefix("10.64.0.0/12") {
 		t.Errorf("4,096 neighboring ranges: %v", got)
 	}
 }
@@ -153,7 +164,7 @@ func TestTrimNodeKeepsWhatComputeReads(t *testing.T) {
 		t.Errorf("trimmed to %v", got)
 	}
 	equal := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
-	if diff := cmp.Diff(compute(model.LocalCluster{}, facts{nodes: nodes(full)}), compute(model.LocalCluster{}, facts{nodes: nodes(*got)}), equal); diff != "" {
+	if diff := cmp.Diff(facts{nodes: nodes(full)}.compute(model.LocalCluster{}), facts{nodes: nodes(*got)}.compute(model.LocalCluster{}), equal); diff != "" {
 		t.Errorf("(-full +trimmed):\n%s", diff)
 	}
 }

@@ -143,21 +143,20 @@ func (h *Watcher) servesCIDRs(ctx context.Context) bool {
 }
 
 func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {
-	var f facts
-	if err := h.cache.List(ctx, &f.nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("list Nodes: %w", err)
-	}
+	var nodes corev1.NodeList
+	var cidrs networkingv1.ServiceCIDRList // empty where the kind does not exist yet
+	var service corev1.Service             // empty if it was not found
+	err := h.cache.List(ctx, &nodes, client.UnsafeDisableDeepCopy)
 	if hasCIDRs {
-		if err := h.cache.List(ctx, &f.cidrs, client.UnsafeDisableDeepCopy); err != nil {
-			return fmt.Errorf("list ServiceCIDRs: %w", err)
-		}
+		err = cmp.Or(err, h.cache.List(ctx, &cidrs, client.UnsafeDisableDeepCopy))
 	}
 	if len(h.given.ServiceCIDRs) == 0 {
-		if err := h.cache.Get(ctx, defaultService, &f.service); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("read the Service %s: %w", defaultService, err)
-		}
+		err = cmp.Or(err, client.IgnoreNotFound(h.cache.Get(ctx, defaultService, &service)))
 	}
-	now := compute(h.given, f)
+	if err != nil {
+		return fmt.Errorf("read Nodes, ServiceCIDRs and the Service %s: %w", defaultService, err)
+	}
+	now := compute(h.given, nodes.Items, cidrs.Items, service.Spec.IPFamilies)
 	before := h.now.Swap(&now)
 	if before == nil {
 		h.ready()
@@ -189,53 +188,35 @@ func TrimNode(obj any) (any, error) {
 // others only add room.
 const defaultServiceCIDR = "kubernetes"
 
-// facts are what was read of the cluster.
-type facts struct {
-	nodes corev1.NodeList
-	// cidrs is empty where the kind does not exist yet.
-	cidrs networkingv1.ServiceCIDRList
-	// service is default/kubernetes; empty if it was not found.
-	service corev1.Service
-}
-
 // compute returns the properties of the cluster; local are those given, which override what
-// was read.
-func compute(local model.LocalCluster, f facts) model.LocalCluster {
+// was read. A ServiceCIDR that is being deleted may still have addresses in use. Without the
+// default one, the families are those of the one Service that every cluster has.
+func compute(local model.LocalCluster, nodes []corev1.Node, cidrs []networkingv1.ServiceCIDR, ofService []corev1.IPFamily) model.LocalCluster {
 	var podCIDRs []netip.Prefix
-	for i := range f.nodes.Items {
-		node := &f.nodes.Items[i]
-		if zone := node.Labels[corev1.LabelTopologyZone]; zone != "" {
+	for i := range nodes {
+		if zone := nodes[i].Labels[corev1.LabelTopologyZone]; zone != "" {
 			local.Zones = append(local.Zones, zone)
 		}
-		podCIDRs = append(podCIDRs, model.ReadPrefixes(node.Spec.PodCIDRs...)...)
+		podCIDRs = append(podCIDRs, model.ReadPrefixes(nodes[i].Spec.PodCIDRs...)...)
 	}
 	slices.Sort(local.Zones)
 	local.Zones = slices.Compact(local.Zones)
 	if len(local.PodCIDRs) == 0 {
 		local.PodCIDRs = podCIDRs
 	}
-	if len(local.ServiceCIDRs) > 0 {
-		local.Families = families(local.ServiceCIDRs)
-	} else {
-		local.ServiceCIDRs, local.Families = serviceRanges(f)
+	local.Families = families(local.ServiceCIDRs)
+	if len(local.ServiceCIDRs) == 0 {
+		local.Families = ofService
+		for _, cidr := range cidrs {
+			prefixes := model.ReadPrefixes(cidr.Spec.CIDRs...)
+			if cidr.Name == defaultServiceCIDR && len(prefixes) > 0 {
+				local.Families = families(prefixes)
+			}
+			local.ServiceCIDRs = append(local.ServiceCIDRs, prefixes...)
+		}
 	}
 	local.PodCIDRs, local.ServiceCIDRs = aggregate(local.PodCIDRs), aggregate(local.ServiceCIDRs)
 	return local
-}
-
-// serviceRanges are those of all ServiceCIDRs. One that is being deleted may
-// still have addresses in use. Without the default one the families are those
-// of the one Service that every cluster has.
-func serviceRanges(f facts) (all []netip.Prefix, inOrder []corev1.IPFamily) {
-	inOrder = f.service.Spec.IPFamilies
-	for _, cidr := range f.cidrs.Items {
-		prefixes := model.ReadPrefixes(cidr.Spec.CIDRs...)
-		if cidr.Name == defaultServiceCIDR && len(prefixes) > 0 {
-			inOrder = families(prefixes)
-		}
-		all = append(all, prefixes...)
-	}
-	return all, inOrder
 }
 
 // families are those of prefixes, each once, in their order.

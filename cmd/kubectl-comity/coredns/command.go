@@ -24,7 +24,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
 	"github.com/comity-mcs/comity/sync/join"
@@ -51,7 +50,6 @@ func New(env *command.Env) *cobra.Command {
 
 // options are the flags.
 type options struct {
-	command.Output
 	enable  bool
 	dryRun  bool
 	timeout time.Duration
@@ -63,7 +61,6 @@ func newChange(env *command.Env, enable bool, verb, short, long string) *cobra.C
 	o := options{enable: enable}
 	cmd := env.Command(verb+" [CONTEXT...]", short, long,
 		"  kubectl comity coredns "+verb+" a b --dry-run\n  kubectl comity coredns "+verb+" a b", 0, o.run)
-	o.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Print what would change, and change nothing")
 	flags.DurationVar(&o.timeout, "timeout", 4*time.Minute, "How long to wait until every replica of CoreDNS has restarted")
@@ -79,52 +76,36 @@ func (o *options) run(ctx context.Context, env *command.Env, args []string) erro
 	if err != nil {
 		return err
 	}
-	var all struct {
-		Clusters []*plan `json:"clusters"`
-	}
+	var plans []*plan
 	var refused error
 	for _, target := range targets {
 		p, err := o.plan(ctx, target)
 		refused = errors.Join(refused, err)
-		all.Clusters = append(all.Clusters, p)
+		plans = append(plans, p)
 	}
 	if refused != nil {
 		return refused
 	}
-	if !o.Structured() {
-		for _, p := range all.Clusters {
-			if p.Changed {
-				env.Printf("context %q:\n%s", p.Context, p.Diff)
-			} else {
-				env.Printf("context %q: there is nothing to change\n", p.Context)
-			}
-			for _, warning := range p.Warnings {
-				env.Warnf("context %q: %s", p.Context, warning)
-			}
+	for _, p := range plans {
+		env.Printf("context %q:\n%s", p.found.Context, cmp.Or(p.diff, "there is nothing to change\n"))
+		for _, warning := range p.warnings {
+			env.Warnf("context %q: %s", p.found.Context, warning)
 		}
 	}
-	if !o.dryRun {
-		failed := make([]error, len(all.Clusters)) // side by side, since most of the time is spent waiting
-		command.InParallel(all.Clusters, func(i int, p *plan) { failed[i] = o.execute(ctx, env, p) })
-		if err := command.Incomplete(errors.Join(failed...)); err != nil {
-			return err
-		}
+	if o.dryRun {
+		return nil
 	}
-	return o.Print(env.Out, "CoreDNSChange", all, func() {})
+	failed := make([]error, len(plans)) // side by side, since most of the time is spent waiting
+	command.InParallel(plans, func(i int, p *plan) { failed[i] = o.execute(ctx, env, p) })
+	return command.Incomplete(errors.Join(failed...))
 }
 
-// plan is what is to be done in one cluster. Its JSON is what -o prints.
+// plan is what is to be done in one cluster.
 type plan struct {
-	Context string `json:"context"`
-	// Changed is true if something was changed, or would be with --dry-run.
-	Changed bool   `json:"changed"`
-	DryRun  bool   `json:"dryRun,omitempty"`
-	Diff    string `json:"diff,omitempty"`
-	// Served is true once every replica of CoreDNS serves the change.
-	Served   bool     `json:"served"`
-	Warnings []string `json:"warnings,omitempty"`
-
 	found found
+	// diff is what changes, for people.
+	diff     string
+	warnings []string
 	// objects are to be applied, in this order.
 	objects []runtime.ApplyConfiguration
 	// restarts is true if CoreDNS is to be restarted, and revokes if the ClusterRole and its
@@ -146,8 +127,7 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if owner, recipe := f.owner(); owner != "" {
 		return nil, target.Errorf("nothing is changed: %s; follow the recipe for that: %s", owner, recipe)
 	}
-	p := &plan{Context: target.Context, DryRun: o.dryRun, found: f}
-	role, change := roles(f.account()), corefile.Disable
+	p, change := &plan{found: f}, corefile.Disable
 	if o.enable {
 		if problem := f.outdated(o.version); problem.Reason != "" {
 			return nil, target.Errorf("nothing is changed: %s; first: %s", problem.Message, problem.Fix)
@@ -155,21 +135,21 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 		if unserved, err := join.Unserved(target.Client, mcsv1alpha1.GroupVersion.String(), "ServiceImport"); err != nil || len(unserved) > 0 {
 			return nil, target.Errorf("nothing is changed: %w", cmp.Or(err, errors.New("the API server does not serve ServiceImports in version v1alpha1; install Comity first")))
 		}
-		p.Warnings, change = f.warnings(), corefile.Enable
+		p.warnings, change = f.warnings(), corefile.Enable
 		lacks, err := f.lacksRight(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if lacks { // before the Corefile asks for it
-			p.objects = role
-			p.Diff = unified("ClusterRole and ClusterRoleBinding "+roleName, "", documents(role))
+			p.objects = roles(f.account())
+			p.diff = "+ClusterRole and ClusterRoleBinding " + roleName + ", by which CoreDNS reads ServiceImports\n"
 		}
 	} else if p.revokes, err = f.hasRole(ctx); err != nil {
 		return nil, err
 	} else if p.revokes {
-		p.Diff = unified("ClusterRole and ClusterRoleBinding "+roleName, documents(role), "")
+		p.diff = "-ClusterRole and ClusterRoleBinding " + roleName + "\n"
 	}
-	before, reloaded := f.config.Data[configKey], f.deployment.Spec.Template.Annotations[annotationCorefile]
+	before, restarted := f.config.Data[configKey], f.deployment.Spec.Template.Annotations[annotationCorefile]
 	after, err := change(before)
 	if err != nil {
 		return nil, target.Errorf("ConfigMap kube-system/coredns, key Corefile: %w", err)
@@ -177,26 +157,16 @@ func (o options) plan(ctx context.Context, target *command.Target) (*plan, error
 	if before != after {
 		// The resourceVersion makes the API server refuse a file that changed since the diff was shown.
 		p.objects = append(p.objects, corev1ac.ConfigMap(f.config.Name, namespace).WithResourceVersion(f.config.ResourceVersion).WithData(map[string]string{configKey: after}))
-		p.Diff += unified("ConfigMap kube-system/coredns, key Corefile", before, after)
+		p.diff += unified("ConfigMap kube-system/coredns, key Corefile", before, after)
 	}
 	// A change that was interrupted before the restart is finished.
 	hash := model.Hash(after, 8)
-	if p.restarts = before != after || reloaded != hash && model.AppliedBy(f.config, fieldOwner, ""); p.restarts {
+	if p.restarts = before != after || restarted != hash && model.AppliedBy(f.config, fieldOwner, ""); p.restarts {
 		template := corev1ac.PodTemplateSpec().WithAnnotations(map[string]string{annotationCorefile: hash})
 		p.objects = append(p.objects, appsv1ac.Deployment(f.deployment.Name, namespace).WithSpec(appsv1ac.DeploymentSpec().WithTemplate(template)))
-		p.Diff += unified("Deployment kube-system/coredns, annotation "+annotationCorefile+" of its Pods", reloaded+"\n", hash+"\n")
+		p.diff += "Deployment kube-system/coredns restarts\n"
 	}
-	p.Changed = p.Diff != ""
 	return p, nil
-}
-
-// documents are objects as YAML.
-func documents(objects []runtime.ApplyConfiguration) (all string) {
-	for _, object := range objects {
-		text, _ := yaml.Marshal(object) // strings
-		all += "---\n" + string(text)
-	}
-	return all
 }
 
 // warnings are what the administrator must know after enabling.
@@ -230,13 +200,12 @@ func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error 
 		}
 	}
 	if p.restarts {
-		o.say(env, p, "waiting until CoreDNS has restarted")
+		env.Printf("context %q: waiting until CoreDNS has restarted\n", p.found.Context)
 	}
 	if err := o.await(ctx, p); err != nil {
 		return err
 	}
-	p.Served = true
-	o.say(env, p, "every replica of CoreDNS has the change")
+	env.Printf("context %q: every replica of CoreDNS has the change\n", p.found.Context)
 	if !p.revokes {
 		return nil
 	}
@@ -246,13 +215,6 @@ func (o *options) execute(ctx context.Context, env *command.Env, p *plan) error 
 		}
 	}
 	return nil
-}
-
-// say prints progress for people.
-func (o options) say(env *command.Env, p *plan, text string) {
-	if !o.Structured() {
-		env.Printf("context %q: %s\n", p.Context, text)
-	}
 }
 
 // await waits until every replica has restarted. A CoreDNS that cannot serve the zone does not become ready.
@@ -273,7 +235,7 @@ func (o options) await(ctx context.Context, p *plan) error {
 	})
 	if err != nil {
 		return p.found.Errorf("CoreDNS does not serve the change after %s: %w; see kubectl --context %s -n kube-system logs deployment/coredns; repeat the command, or revert it",
-			o.timeout, err, p.Context)
+			o.timeout, err, p.found.Context)
 	}
 	return nil
 }

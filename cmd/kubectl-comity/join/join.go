@@ -93,9 +93,6 @@ func (o *options) addFlags(cmd *cobra.Command) {
 }
 
 func (o *options) run(ctx context.Context, env *command.Env, contexts []string) error {
-	if len(contexts) < 2 && o.hub == "" {
-		return errors.New("one context is given; expected at least two clusters to join, as in kubectl comity join a b")
-	}
 	if o.output.Structured() && !o.how.DryRun {
 		return errors.New("-o prints what join would apply; expected --dry-run with it")
 	}
@@ -106,10 +103,7 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 	if err := cmp.Or(agent.Problems(sites), checkModes(sites, o.hub != "")); err != nil {
 		return err
 	}
-	if skew := agent.Skew(sites); skew != "" {
-		env.Warnf("%s", skew)
-	}
-	report := newReport(env, o.output)
+	report := newReport(env)
 	hub, err := openHub(ctx, env, o.hub)
 	if err != nil {
 		return err
@@ -211,10 +205,6 @@ type reach struct {
 func (r reach) run(ctx context.Context) error {
 	var problems []string
 	for _, s := range r.sites {
-		pod := s.Agent.Pod
-		if len(pod.Status.PodIPs) == 0 {
-			return s.Target.Errorf("Pod %s/%s has no address yet; wait until it is ready and repeat the command", pod.Namespace, pod.Name)
-		}
 		var request probe.Request
 		ways := r.ways(s)
 		for _, w := range ways {
@@ -222,7 +212,7 @@ func (r reach) run(ctx context.Context) error {
 				request.Targets = append(request.Targets, probe.Target{Target: c.Server, CA: c.CAData})
 			}
 		}
-		r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, pod.Namespace, pod.Name)
+		r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Pod.Namespace, s.Agent.Pod.Name)
 		results, err := r.probe(ctx, s.Target, s.Agent, request)
 		if err != nil {
 			return err

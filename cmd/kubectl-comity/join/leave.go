@@ -55,13 +55,12 @@ const leaveExample = `  # Cluster c leaves a and b.
 
 // leaving are the flags of leave, and what it learns.
 type leaving struct {
-	env    *command.Env
-	output command.Output
-	id     string
-	hub    string
-	purge  bool
-	how    join.Options
-	yes    bool
+	env   *command.Env
+	id    string
+	hub   string
+	purge bool
+	how   join.Options
+	yes   bool
 
 	report *report
 	// leaver is the cluster that leaves, and site where it is; without RESTConfig and nil if it is lost.
@@ -78,7 +77,6 @@ func NewLeave(env *command.Env) *cobra.Command {
 	l := &leaving{env: env}
 	cmd := env.Command("leave LEAVING [REMAINING...]", "Take a cluster out of its clusterset, or remove all that Comity created there",
 		leaveLong, leaveExample, 1, l.run)
-	l.output.AddFlags(cmd)
 	command.AddYes(cmd, &l.yes)
 	flags := cmd.Flags()
 	flags.StringVar(&l.id, "id", "", "The id of a leaving cluster that is lost; all contexts are those of remaining clusters")
@@ -98,7 +96,7 @@ func (l *leaving) run(ctx context.Context, env *command.Env, contexts []string) 
 	if _, err := model.ParseClusterID(l.id); l.id != "" && err != nil {
 		return fmt.Errorf("--id: %w", err)
 	}
-	l.report = newReport(l.env, l.output)
+	l.report = newReport(l.env)
 	l.how.Progress = l.report.step
 	if err := l.open(ctx, contexts); err != nil {
 		return err
@@ -109,9 +107,6 @@ func (l *leaving) run(ctx context.Context, env *command.Env, contexts []string) 
 	}
 	if l.site != nil && l.site.Agent.Mode == model.ExchangeHub && l.hub == "" && len(peers) > 0 {
 		return fmt.Errorf("cluster %s publishes in a hub and has the peers %s; name the hub's context with --hub", l.leaver.ID, model.Join(idsOf(peers), ", "))
-	}
-	if err := join.CheckMembers(append([]join.Cluster{l.leaver}, peers...)); err != nil {
-		return err
 	}
 	if err := l.confirm(ctx, peers); err != nil {
 		return err
@@ -293,19 +288,13 @@ func (l *leaving) finish(peers []join.Cluster) error {
 			has("cluster "+string(peer.ID), "credential and account", "CONTEXT")
 		}
 	}
-	result := leaveResult{Cluster: string(l.leaver.ID), DryRun: l.how.DryRun, Steps: l.report.steps, Undone: left}
-	err := l.output.Print(l.env.Out, "LeaveResult", result, func() {
-		done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
-		if l.how.DryRun {
-			done = "Dry run, nothing was removed. Without --dry-run"
-		}
-		l.env.Printf("\n%s: %s in %.1f s.\n", done, l.report.counts(), time.Since(l.report.start).Seconds())
-		for _, text := range left {
-			l.env.Printf("Left to do: %s\n", text)
-		}
-	})
-	if err != nil {
-		return err
+	done := fmt.Sprintf("Cluster %s left clusterset %s", l.leaver.ID, l.leaver.Set)
+	if l.how.DryRun {
+		done = "Dry run, nothing was removed. Without --dry-run"
+	}
+	l.env.Printf("\n%s: %s in %.1f s.\n", done, l.report.counts(), time.Since(l.report.start).Seconds())
+	for _, text := range left {
+		l.env.Printf("Left to do: %s\n", text)
 	}
 	if pending {
 		return command.Incomplete(fmt.Errorf("not all agents have removed what they imported; see above how to finish"))
@@ -314,13 +303,4 @@ func (l *leaving) finish(peers []join.Cluster) error {
 		return command.Incomplete(fmt.Errorf("%w\nWhat could be removed without the hub was removed; see above how to finish", l.hubLost))
 	}
 	return nil
-}
-
-// leaveResult is what leave prints with -o.
-type leaveResult struct {
-	Cluster string      `json:"cluster"`
-	DryRun  bool        `json:"dryRun,omitempty"`
-	Steps   []join.Step `json:"steps"`
-	// Undone says what is left to do in clusters that were not given or did not answer.
-	Undone []string `json:"undone,omitempty"`
 }

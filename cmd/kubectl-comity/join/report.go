@@ -20,24 +20,19 @@ import (
 // report prints one line for every object, as it is written.
 type report struct {
 	env   *command.Env
-	quiet bool
 	start time.Time
 	steps []join.Step
 	// confirm are the commands that end what a replaced cluster does not publish.
 	confirm []string
 }
 
-func newReport(env *command.Env, output command.Output) *report {
-	return &report{env: env, quiet: output.Structured(), start: time.Now()}
-}
+func newReport(env *command.Env) *report { return &report{env: env, start: time.Now()} }
 
 func (r *report) step(step join.Step) {
 	if step.Verb != join.Waiting {
 		r.steps = append(r.steps, step)
 	}
-	if !r.quiet {
-		r.env.Printf("[%5.1fs] %s\n", time.Since(r.start).Seconds(), step)
-	}
+	r.env.Printf("[%5.1fs] %s\n", time.Since(r.start).Seconds(), step)
 }
 
 // counts says how many objects were dealt with, by what became of them.

@@ -96,7 +96,7 @@ var _ = Describe("coredns", func() {
 
 		dry := run("coredns", "enable", "a", "--dry-run")
 		Expect(dry.code).To(BeZero(), dry.err)
-		Expect(dry.out).To(And(ContainSubstring("+       multicluster clusterset.local"), ContainSubstring("+kind: ClusterRoleBinding")))
+		Expect(dry.out).To(And(ContainSubstring("+       multicluster clusterset.local"), ContainSubstring("+ClusterRole and ClusterRoleBinding comity-coredns")))
 		Expect(stored()).To(Equal(corefile))
 		Expect(roleGone()).To(BeTrue())
 
@@ -116,9 +116,9 @@ var _ = Describe("coredns", func() {
 		Expect(after.ResourceVersion).To(Equal(before.ResourceVersion))
 
 		settle()
-		undone := run("coredns", "disable", "a", "-o", "json")
+		undone := run("coredns", "disable", "a")
 		Expect(undone.code).To(BeZero(), undone.err)
-		Expect(undone.out).To(And(ContainSubstring(`"kind": "CoreDNSChange"`), ContainSubstring(`"changed": true`), ContainSubstring(`"served": true`)))
+		Expect(undone.out).To(And(ContainSubstring("-ClusterRole and ClusterRoleBinding comity-coredns"), ContainSubstring("every replica of CoreDNS has the change")))
 		Expect(stored()).To(Equal(corefile))
 		Expect(roleGone()).To(BeTrue())
 		Expect(run("coredns", "disable", "a").out).To(ContainSubstring("nothing to change"))
@@ -154,7 +154,7 @@ var _ = Describe("coredns", func() {
 		settle()
 		again := run("coredns", "enable")
 		Expect(again.code).To(BeZero(), again.err)
-		Expect(again.out).To(And(ContainSubstring("+++ Deployment kube-system/coredns"), ContainSubstring("waiting until CoreDNS has restarted")))
+		Expect(again.out).To(And(ContainSubstring("Deployment kube-system/coredns restarts"), ContainSubstring("waiting until CoreDNS has restarted")))
 		Expect(target.Client.Get(scratch, client.ObjectKeyFromObject(&d), &d)).To(Succeed())
 		Expect(d.Spec.Template.Annotations).To(HaveKey("comity.dev/corefile"))
 		settle()
