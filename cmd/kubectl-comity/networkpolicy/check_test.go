@@ -80,26 +80,25 @@ func TestImportersAreThePeersInScope(t *testing.T) {
 		return v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{"region": id + "-1"}}, Spec: v1alpha1.PeerSpec{Removed: removed, AcceptedCIDRs: []string{"10.9.0.0/16"}}}
 	}
 	peers := []v1alpha1.Peer{peer("b", false), peer("c", false), peer("d", true)}
-	given := map[string][]netip.Prefix{"b": ranges("10.2.0.0/16")}
 	for _, test := range []struct {
 		annotations map[string]string
 		limit       string
 		want        []string
 	}{
-		{nil, "", []string{"b 10.2.0.0/16 given with --pod-cidrs", "c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
-		{map[string]string{model.AnnotationExportTo: "b"}, "", []string{"b 10.2.0.0/16 given with --pod-cidrs"}},
-		{map[string]string{model.AnnotationExportToSelector: "region=c-1"}, "", []string{"c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
-		{nil, "c", []string{"c 10.9.0.0/16 spec.acceptedCIDRs of Peer c"}},
+		{nil, "", []string{"b 10.9.0.0/16", "c 10.9.0.0/16"}},
+		{map[string]string{model.AnnotationExportTo: "b"}, "", []string{"b 10.9.0.0/16"}},
+		{map[string]string{model.AnnotationExportToSelector: "region=c-1"}, "", []string{"c 10.9.0.0/16"}},
+		{nil, "c", []string{"c 10.9.0.0/16"}},
 		{map[string]string{model.AnnotationExportTo: "d"}, "", nil},
 	} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 		if test.limit != "" {
 			namespace.Annotations = map[string]string{model.AnnotationExportTo: test.limit}
 		}
-		found, err := importers(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: test.annotations}}, namespace, peers, given)
+		found, err := importers(&mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: test.annotations}}, namespace, peers)
 		var got []string
 		for _, i := range found {
-			got = append(got, string(i.id)+" "+i.pods[0].String()+" "+i.source)
+			got = append(got, string(i.id)+" "+i.String())
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 			t.Errorf("%v: %v (-want +got)\n%s", test.annotations, err, diff)

@@ -58,12 +58,6 @@ func New(env *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			given := map[string][]netip.Prefix{}
-			for _, id := range slices.Sorted(maps.Keys(podCIDRs)) {
-				if given[id], err = model.ParsePrefixes(strings.Split(podCIDRs[id], ",")); err != nil {
-					return fmt.Errorf("--pod-cidrs %s=%s: %w", id, podCIDRs[id], err)
-				}
-			}
 			sites, err := agent.Sites(ctx, env, args[1:])
 			if err != nil {
 				return err
@@ -75,7 +69,7 @@ func New(env *command.Env) *cobra.Command {
 				}
 				export := &mcsv1beta1.ServiceExport{}
 				if err := site.Target.Get(ctx, key.Namespace, key.Name, export); err == nil {
-					return show(ctx, env, site.Target, export, given)
+					return show(ctx, env, site.Target, export, podCIDRs)
 				} else if !apierrors.IsNotFound(err) {
 					return err
 				}
@@ -86,8 +80,9 @@ func New(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// show prints the policy for one cluster that exports the Service, and where its addresses come from.
-func show(ctx context.Context, env *command.Env, target *command.Target, export *mcsv1beta1.ServiceExport, given map[string][]netip.Prefix) error {
+// show prints the policy for one cluster that exports the Service. Ranges that are given are taken
+// instead of those of Peers.
+func show(ctx context.Context, env *command.Env, target *command.Target, export *mcsv1beta1.ServiceExport, given map[string]string) error {
 	key := client.ObjectKeyFromObject(export)
 	s, err := read(ctx, target, key.Namespace)
 	var peers v1alpha1.PeerList
@@ -98,17 +93,21 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 	if len(service.Spec.Selector) == 0 {
 		return target.Errorf("Service %s has no selector, or does not exist, so no NetworkPolicy can be made for its Pods; select those behind its EndpointSlices by hand", key)
 	}
-	from, err := importers(export, &namespace, peers.Items, given)
+	from, err := importers(export, &namespace, peers.Items)
 	if err != nil {
 		return target.Errorf("%w", err)
 	}
 	if len(from) == 0 {
 		return target.Errorf("no other cluster is in the scope of ServiceExport %s, so there is nothing to admit", key)
 	}
-	ids := model.Map(from, func(i importer) string { return string(i.id) })
-	for id := range given {
-		if !slices.Contains(ids, id) {
-			return target.Errorf("--pod-cidrs %s=…: cluster %s is not in the scope of ServiceExport %s; expected one that is: %s", id, id, key, strings.Join(ids, ", "))
+	for _, id := range slices.Sorted(maps.Keys(given)) {
+		at := slices.IndexFunc(from, func(i importer) bool { return string(i.id) == id })
+		if at < 0 {
+			return target.Errorf("--pod-cidrs %s=%s: cluster %s is not in the scope of ServiceExport %s; expected one that is: %s", id, given[id], id, key,
+				model.Join(model.Map(from, func(i importer) model.ClusterID { return i.id }), ", "))
+		}
+		if from[at].pods, err = model.ParsePrefixes(strings.Split(given[id], ",")); err != nil {
+			return fmt.Errorf("--pod-cidrs %s=%s: %w", id, given[id], err)
 		}
 	}
 	comments := fmt.Sprintf("# For context %s. It admits to the Pods of exported Service %s:\n", target.Context, key)
@@ -116,7 +115,7 @@ func show(ctx context.Context, env *command.Env, target *command.Target, export 
 		if len(i.pods) == 0 {
 			return target.Errorf("no Pod range of cluster %s is known; pass the addresses from which its Pods connect as --pod-cidrs %s=10.20.0.0/16", i.id, i.id)
 		}
-		comments += fmt.Sprintf("#   cluster %s: %s (%s)\n", i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source)
+		comments += fmt.Sprintf("#   cluster %s: %s\n", i.id, i)
 	}
 	content, _ := yaml.Marshal(build(service, from)) // strings and numbers
 	if len(selecting(s.policies[key.Namespace], service.Spec.Selector)) == 0 {
@@ -140,7 +139,7 @@ func Check(ctx context.Context, target *command.Target, exports []mcsv1beta1.Ser
 		if len(service.Spec.Selector) == 0 || len(policies) == 0 {
 			continue
 		}
-		from, _ := importers(export, &namespace, peers, nil) // status shows a scope that cannot be read
+		from, _ := importers(export, &namespace, peers) // status shows a scope that cannot be read
 		found, err := closed(ctx, target, service, policies, from)
 		if err != nil {
 			return all, err
@@ -200,8 +199,8 @@ func closed(ctx context.Context, target *command.Target, service corev1.Service,
 			names := model.Map(chosen, func(p networkingv1.NetworkPolicy) string { return p.Namespace + "/" + p.Name })
 			return []finding.Finding{{
 				Object: "NetworkPolicy " + strings.Join(names, ", "), Reason: "NotAdmitted",
-				Message: fmt.Sprintf("Pods of exported Service %s, such as %s, admit no address of cluster %s (%s, %s); podSelector and namespaceSelector match no Pod of another cluster",
-					key, pod.Name, i.id, strings.Join(model.PrefixTexts(i.pods), ", "), i.source),
+				Message: fmt.Sprintf("Pods of exported Service %s, such as %s, admit no address of cluster %s (%s, spec.acceptedCIDRs of Peer %s); podSelector and namespaceSelector match no Pod of another cluster",
+					key, pod.Name, i.id, i, i.id),
 				Fix: fmt.Sprintf("kubectl comity networkpolicy %s %s | kubectl --context %s apply -f -", key, target.Context, target.Context),
 			}}, nil
 		}
@@ -213,9 +212,9 @@ func closed(ctx context.Context, target *command.Target, service corev1.Service,
 type importer struct {
 	id   model.ClusterID
 	pods []netip.Prefix
-	// source says where pods come from, for a reader.
-	source string
 }
+
+func (i importer) String() string { return strings.Join(model.PrefixTexts(i.pods), ", ") }
 
 // Scope has the peers that may import an export.
 func Scope(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer) (model.Scope, error) {
@@ -225,18 +224,14 @@ func Scope(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers 
 	return model.EffectiveScope(client.ObjectKeyFromObject(export), export, namespace, members)
 }
 
-// importers are the peers in the scope of an export. The ranges of one for which none are
-// given are those that its Peer accepts, since a join wrote them.
-func importers(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer, given map[string][]netip.Prefix) (all []importer, err error) {
+// importers are the peers in the scope of an export, with the ranges that their Peers accept,
+// since a join wrote them.
+func importers(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer) (all []importer, err error) {
 	scope, err := Scope(export, namespace, peers)
 	for _, peer := range peers {
-		i := importer{model.ClusterID(peer.Name), given[peer.Name], "given with --pod-cidrs"}
-		if len(i.pods) == 0 {
-			i.source = "spec.acceptedCIDRs of Peer " + peer.Name
-			i.pods, _ = model.ParsePrefixes(peer.Spec.AcceptedCIDRs) // the definition of Peers admits nothing else
-		}
-		if scope.Contains(i.id) && !peer.Spec.Removed {
-			all = append(all, i)
+		if id := model.ClusterID(peer.Name); scope.Contains(id) && !peer.Spec.Removed {
+			pods, _ := model.ParsePrefixes(peer.Spec.AcceptedCIDRs) // the definition of Peers admits nothing else
+			all = append(all, importer{id, pods})
 		}
 	}
 	return all, err

@@ -209,7 +209,7 @@ var _ = Describe("networkpolicy", func() {
 		Expect(got.code).To(BeZero(), got.err)
 		Expect(got.err).To(BeEmpty())
 		Expect(got.out).To(Equal(`# For context a. It admits to the Pods of exported Service open/web:
-#   cluster b: 10.2.0.0/16 (spec.acceptedCIDRs of Peer b)
+#   cluster b: 10.2.0.0/16
 # If Pods connect from other addresses, such as those of Nodes, pass them: --pod-cidrs b=RANGE,...
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -258,7 +258,7 @@ spec:
 		Entry("no name", func() {}, "expected NAMESPACE/NAME", "web"),
 		Entry("a range that is none", func() {}, "--pod-cidrs b=10.2.0.0", "shop/web", "--pod-cidrs", "b=10.2.0.0"),
 		Entry("ranges of a cluster that is not in the scope", func() { export("typo") },
-			"--pod-cidrs bb=…: cluster bb is not in the scope of ServiceExport typo/web; expected one that is: b", "typo/web", "--pod-cidrs", "bb=10.2.0.0/16"),
+			"--pod-cidrs bb=10.2.0.0/16: cluster bb is not in the scope of ServiceExport typo/web; expected one that is: b", "typo/web", "--pod-cidrs", "bb=10.2.0.0/16"),
 		Entry("a Service without a selector", func() {
 			export("bare")
 			change("a", &corev1.Service{ObjectMeta: named("bare", "web")}, func(s *corev1.Service) { s.Spec.Selector = nil })
