@@ -138,21 +138,15 @@ func (m *member) statedServers(ctx context.Context) ([]Address, error) {
 		}
 		all = append(all, Address{Server: "https://" + endpoint, Source: "kubeadm's control plane endpoint, since the kubeconfig's is on loopback"})
 	}
-	var found discoveryv1.EndpointSliceList
-	if err := m.list(ctx, &found, client.InNamespace(metav1.NamespaceDefault), client.MatchingLabels{discoveryv1.LabelServiceName: "kubernetes"}); err != nil {
+	var found discoveryv1.EndpointSlice // which the API servers keep themselves, sorted
+	if err := m.get(ctx, metav1.NamespaceDefault, "kubernetes", &found); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	var endpoints []string
-	for _, slice := range found.Items {
-		for _, endpoint := range slice.Endpoints {
-			for _, port := range slice.Ports {
-				endpoints = append(endpoints, net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(ptr.Deref(port.Port, 443)))))
-			}
+	for _, endpoint := range found.Endpoints {
+		for _, port := range found.Ports {
+			address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(ptr.Deref(port.Port, 443))))
+			all = append(all, Address{Server: "https://" + address, Source: "endpoint of Service default/kubernetes, since the kubeconfig's is on loopback"})
 		}
-	}
-	slices.Sort(endpoints)
-	for _, endpoint := range endpoints {
-		all = append(all, Address{Server: "https://" + endpoint, Source: "endpoint of Service default/kubernetes, since the kubeconfig's is on loopback"})
 	}
 	return slices.DeleteFunc(all, func(a Address) bool { return onLoopback(a.Server) }), nil
 }
@@ -170,9 +164,9 @@ func onLoopback(server string) bool {
 	return err == nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// tokenFieldOwner is the field manager of what record writes. It is not FieldOwner,
-// whose next apply of the account would remove the annotations.
-const tokenFieldOwner = "comity-join-token"
+// noteOwner is the field manager of annotations. It is not FieldOwner, whose next apply of the
+// object would remove them.
+const noteOwner = client.FieldOwner("comity-join-note")
 
 // trust stores the credential of the route, in each of the Secrets in which a good one is
 // not there. In a hub it is also the one by which the holder reads each of its peers there.
@@ -297,19 +291,19 @@ func (m *member) record(ctx context.Context, account string, data []byte, kept b
 	if _, noted := found.Annotations[model.AnnotationTokenExpiry]; kept && noted {
 		return nil
 	}
-	return m.annotate(ctx, found, tokenFieldOwner, map[string]string{
+	return m.annotate(ctx, found, map[string]string{
 		model.AnnotationTokenExpiry:    (time.Duration(claims.Expires-claims.Issued) * time.Second).String(),
 		model.AnnotationTokenAudiences: strings.Join(claims.Audience, ","),
 	})
 }
 
 // annotate adds the annotations that object, as it was read, does not have yet.
-func (m *member) annotate(ctx context.Context, object client.Object, owner client.FieldOwner, wanted map[string]string) error {
+func (m *member) annotate(ctx context.Context, object client.Object, wanted map[string]string) error {
 	if contains(object.GetAnnotations(), wanted) {
 		return nil
 	}
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.GetUID(), "annotations": wanted}}) // strings
-	if err := m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), owner); err != nil {
+	if err := m.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), noteOwner); err != nil {
 		return fmt.Errorf("annotate %T %s: %w", object, client.ObjectKeyFromObject(object), err)
 	}
 	return nil

@@ -53,9 +53,6 @@ func Disconnect(ctx context.Context, hub *Cluster, leaving Cluster, others []Clu
 			ends = append(ends, end{m, pair[1].ID})
 		}
 	}
-	if len(ends) == 0 && hub == nil {
-		return fmt.Errorf("there is no access to cluster %s nor to another one; give that of an administrator", leaving.ID)
-	}
 	if err := forget(ctx, ends, removalTimeout); err != nil {
 		return err
 	}

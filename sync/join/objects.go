@@ -220,10 +220,6 @@ func quota(namespace string) *corev1.ResourceQuota {
 	return &corev1.ResourceQuota{ObjectMeta: meta(namespace, "comity-exchange"), Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 }
 
-// namespaceFieldOwner is the field manager of what recordNamespaces writes. It is not
-// FieldOwner, whose next apply of the Role would remove the annotations.
-const namespaceFieldOwner = "comity-join-namespace"
-
 // refuseForeign refuses an exchange namespace in which others have rights although no
 // join made it: they would read what is published for one peer alone. Whoever may
 // create a namespace can give it labels, field managers and Roles, so that only what is
@@ -290,7 +286,7 @@ func (m *member) recordNamespaces(ctx context.Context) error {
 				records[recordOf(binding.Namespace)] = string(uid)
 			}
 		}
-		if err := m.annotate(ctx, &roles[i], namespaceFieldOwner, records); err != nil {
+		if err := m.annotate(ctx, &roles[i], records); err != nil {
 			return err
 		}
 	}

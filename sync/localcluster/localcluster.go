@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -40,9 +39,6 @@ import (
 // patience is how long imports wait for what is known of this cluster.
 const patience = 30 * time.Second
 
-// discoveryRetry is how soon discovery is tried again after it failed.
-const discoveryRetry = time.Second
-
 // defaultService is the one Service that every cluster has.
 var defaultService = types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
 
@@ -50,7 +46,6 @@ var defaultService = types.NamespacedName{Namespace: metav1.NamespaceDefault, Na
 type Watcher struct {
 	given   model.LocalCluster
 	cache   cache.Cache
-	mapper  meta.RESTMapper
 	known   chan struct{}
 	ready   func()                             // closes known, once
 	now     atomic.Pointer[model.LocalCluster] // nil before everything was read
@@ -66,7 +61,7 @@ type Watcher struct {
 func SetupWithManager(mgr ctrl.Manager, given model.LocalCluster) (*Watcher, error) {
 	known := make(chan struct{})
 	h := &Watcher{
-		given: given, cache: mgr.GetCache(), mapper: mgr.GetRESTMapper(),
+		given: given, cache: mgr.GetCache(),
 		known: known, ready: sync.OnceFunc(func() { close(known) }),
 	}
 	return h, mgr.Add(h)
@@ -101,13 +96,9 @@ func (h *Watcher) Start(ctx context.Context) error {
 		h.ready()
 	})
 	defer late.Stop()
-	kinds := []client.Object{&corev1.Node{}}
-	hasCIDRs := false
-	if len(h.given.ServiceCIDRs) == 0 {
-		kinds = append(kinds, &corev1.Service{})
-		if hasCIDRs = h.servesCIDRs(ctx); hasCIDRs {
-			kinds = append(kinds, &networkingv1.ServiceCIDR{})
-		}
+	kinds, hasCIDRs := []client.Object{&corev1.Node{}}, len(h.given.ServiceCIDRs) == 0
+	if hasCIDRs {
+		kinds = append(kinds, &corev1.Service{}, &networkingv1.ServiceCIDR{})
 	}
 	wake := notify.NewWake()
 	// Of Services, one matters.
@@ -116,7 +107,10 @@ func (h *Watcher) Start(ctx context.Context) error {
 		return !is || client.ObjectKeyFromObject(service) == defaultService
 	}
 	for _, kind := range kinds {
-		if err := wake.Watch(ctx, h.cache, kind, matters); err != nil {
+		err := wake.Watch(ctx, h.cache, kind, matters)
+		if _, is := kind.(*networkingv1.ServiceCIDR); is && meta.IsNoMatchError(err) { // it exists since Kubernetes 1.33
+			hasCIDRs = false
+		} else if err != nil {
 			return fmt.Errorf("watch %T: %w", kind, err)
 		}
 	}
@@ -126,20 +120,6 @@ func (h *Watcher) Start(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// servesCIDRs reports whether the API server has ServiceCIDRs, which Kubernetes
-// has since 1.33. It repeats a request that fails.
-func (h *Watcher) servesCIDRs(ctx context.Context) bool {
-	kind := networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR")
-	err := wait.PollUntilContextCancel(ctx, discoveryRetry, true, func(context.Context) (bool, error) {
-		_, err := h.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if meta.IsNoMatchError(err) {
-			return false, err
-		}
-		return err == nil, nil
-	})
-	return err == nil
 }
 
 func (h *Watcher) refresh(ctx context.Context, hasCIDRs bool) error {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -106,14 +107,11 @@ func established(ctx context.Context, c client.Client, d definition) error {
 	if err != nil {
 		return err
 	}
-	names := apihelpers.FindCRDCondition(current, apiextensionsv1.NamesAccepted)
-	switch {
-	case apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established):
+	if apihelpers.IsCRDConditionTrue(current, apiextensionsv1.Established) {
 		return nil
-	case names != nil && names.Status == apiextensionsv1.ConditionFalse:
-		return fmt.Errorf("customresourcedefinition %s: its names are not accepted: %s", d.GetName(), names.Message)
 	}
-	return fmt.Errorf("customresourcedefinition %s is not established yet", d.GetName())
+	names := ptr.Deref(apihelpers.FindCRDCondition(current, apiextensionsv1.NamesAccepted), apiextensionsv1.CustomResourceDefinitionCondition{})
+	return fmt.Errorf("customresourcedefinition %s is not established yet; its names: %s", d.GetName(), cmp.Or(names.Message, "not checked yet"))
 }
 
 // embedded are the definitions to install, with the annotation that says which version applies them.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -42,10 +43,8 @@ func (r *report) counts() string {
 		count[step.Verb]++
 	}
 	var texts []string
-	for _, verb := range []join.Verb{join.Created, join.Changed, join.Deleted, join.Unchanged, join.Kept, join.Pending} {
-		if count[verb] > 0 {
-			texts = append(texts, fmt.Sprintf("%d %s", count[verb], verb))
-		}
+	for _, verb := range slices.Sorted(maps.Keys(count)) {
+		texts = append(texts, fmt.Sprintf("%d %s", count[verb], verb))
 	}
 	return cmp.Or(strings.Join(texts, ", "), "nothing to do")
 }

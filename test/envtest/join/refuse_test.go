@@ -52,6 +52,7 @@ var _ = Describe("kubectl comity join refuses, with one message and nothing writ
 	})
 
 	It("fewer than two clusters", func(ctx SpecContext) {
+		installedAll(ctx)
 		refused(ctx, []string{"join", "a"}, "expected at least two clusters to join")
 	})
 
