@@ -121,7 +121,7 @@ func (o *options) run(ctx context.Context, env *command.Env, contexts []string) 
 		return o.output.PrintObjects(env.Out, prepared.Objects())
 	}
 	if !o.skipReachability {
-		if err := (reach{env, prepared.Routes, sites, o.probe}).run(ctx); err != nil {
+		if err := o.reach(ctx, env, prepared.Routes, sites); err != nil {
 			return err
 		}
 	}
@@ -193,35 +193,35 @@ func (v perCluster) apply(clusters []join.Cluster, hub *join.Cluster) error {
 // Prober checks from inside a cluster what it reaches: agent.Probe, save in tests.
 type Prober func(ctx context.Context, target *command.Target, from agent.Agent, request probe.Request) ([]probe.Result, error)
 
-// reach asks each member what it reaches of the others, and sets the address of
-// every route. The error lists everything that cannot be reached.
-type reach struct {
-	env    *command.Env
-	routes []*join.Route
-	sites  []*agent.Site
-	probe  Prober
-}
-
-func (r reach) run(ctx context.Context) error {
+// reach asks each member what it reaches of the others, and sets the address of every route
+// to the first that answers. The error lists everything that cannot be reached.
+func (o *options) reach(ctx context.Context, env *command.Env, routes []*join.Route, sites []*agent.Site) error {
 	var problems []string
-	for _, s := range r.sites {
+	for _, s := range sites {
 		var request probe.Request
-		ways := r.ways(s)
+		ways := waysOf(s, routes, sites)
 		for _, w := range ways {
 			for _, c := range w.Candidates {
 				request.Targets = append(request.Targets, probe.Target{Target: c.Server, CA: c.CAData})
 			}
 		}
-		r.env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Pod.Namespace, s.Agent.Pod.Name)
-		results, err := r.probe(ctx, s.Target, s.Agent, request)
+		env.Printf("Checking from inside cluster %s (Pod %s/%s) what it reaches\n", s.Agent.ID, s.Agent.Pod.Namespace, s.Agent.Pod.Name)
+		results, err := o.probe(ctx, s.Target, s.Agent, request)
 		if err != nil {
 			return err
 		}
 		for _, w := range ways {
-			if problem := r.choose(w, results[:len(w.Candidates)]); problem != "" {
-				problems = append(problems, problem)
+			var tried []string
+			chosen := slices.IndexFunc(results[:len(w.Candidates)], func(r probe.Result) bool { return r.Error == "" })
+			for i, c := range w.Candidates {
+				tried = append(tried, fmt.Sprintf("%s (%s): %s", c.Server, c.Source, results[i].Error))
 			}
-			results = results[len(w.Candidates):]
+			if results = results[len(w.Candidates):]; chosen < 0 {
+				problems = append(problems, fmt.Sprintf("cluster %s does not reach %s; tried %s; %s", w.Holder, w.to, strings.Join(tried, ", "), w.advice))
+				continue
+			}
+			w.Address = w.Candidates[chosen]
+			env.Printf("  %s at %s (%s)\n", w.to, w.Address.Server, w.Address.Source)
 		}
 	}
 	if len(problems) > 0 {
@@ -236,10 +236,10 @@ type way struct {
 	to, advice string
 }
 
-// ways are what the agent of a site needs: the API servers that it connects to, and Pods of
+// waysOf are what the agent of a site needs: the API servers that it connects to, and Pods of
 // the other clusters, in each family.
-func (r reach) ways(s *agent.Site) (all []way) {
-	for _, route := range r.routes {
+func waysOf(s *agent.Site, routes []*join.Route, sites []*agent.Site) (all []way) {
+	for _, route := range routes {
 		if route.Holder == s.Agent.ID {
 			to := "the API server of cluster " + string(route.Peer)
 			if route.Peer == join.HubID {
@@ -249,7 +249,7 @@ func (r reach) ways(s *agent.Site) (all []way) {
 				route.Holder, route.Peer, route.Peer)})
 		}
 	}
-	for _, other := range model.Without(r.sites, func(other *agent.Site) bool { return other == s }) {
+	for _, other := range model.Without(sites, func(other *agent.Site) bool { return other == s }) {
 		for _, url := range healthURLs(other.Agent, s.Agent) {
 			address := join.Address{Server: url, Source: fmt.Sprintf("the agent's Pod %s/%s", other.Agent.Namespace, other.Agent.Pod.Name)}
 			all = append(all, way{&join.Route{Holder: s.Agent.ID, Candidates: []join.Address{address}}, "Pods of cluster " + string(other.Agent.ID),
@@ -257,20 +257,6 @@ func (r reach) ways(s *agent.Site) (all []way) {
 		}
 	}
 	return all
-}
-
-// choose takes for a way the first address that answered.
-func (r reach) choose(w way, results []probe.Result) (problem string) {
-	var tried []string
-	for i, c := range w.Candidates {
-		if results[i].Error == "" {
-			w.Address = c
-			r.env.Printf("  %s at %s (%s)\n", w.to, c.Server, c.Source)
-			return ""
-		}
-		tried = append(tried, fmt.Sprintf("%s (%s): %s", c.Server, c.Source, results[i].Error))
-	}
-	return fmt.Sprintf("cluster %s does not reach %s; tried %s; %s", w.Holder, w.to, strings.Join(tried, ", "), w.advice)
 }
 
 // healthURLs answer 200 while the process of agent a lives: at the addresses of its Pod, in

@@ -135,11 +135,7 @@ func WithToken(data []byte, token string) ([]byte, error) {
 	for _, user := range config.AuthInfos {
 		user.Token = token
 	}
-	out, err := clientcmd.Write(*config)
-	if err != nil {
-		return nil, fmt.Errorf("renew the token: encode: %w", err)
-	}
-	return out, nil
+	return clientcmd.Write(*config)
 }
 
 // Claims is what a ServiceAccount token says of itself. It is not
