@@ -256,7 +256,7 @@ spec:
 		},
 		Entry("no export", func() {}, "none of the clusters that were read has a ServiceExport shop/none", "shop/none", "a", "b"),
 		Entry("no name", func() {}, "expected NAMESPACE/NAME", "web"),
-		Entry("a range that is none", func() {}, "--pod-cidrs b=10.2.0.0", "shop/web", "--pod-cidrs", "b=10.2.0.0"),
+		Entry("a range that is none", func() { export("range") }, "--pod-cidrs b=10.2.0.0: ", "range/web", "--pod-cidrs", "b=10.2.0.0"),
 		Entry("ranges of a cluster that is not in the scope", func() { export("typo") },
 			"--pod-cidrs bb=10.2.0.0/16: cluster bb is not in the scope of ServiceExport typo/web; expected one that is: b", "typo/web", "--pod-cidrs", "bb=10.2.0.0/16"),
 		Entry("a Service without a selector", func() {
