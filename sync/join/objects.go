@@ -57,7 +57,7 @@ func Objects(hub *Cluster, members ...Cluster) (clusters []Cluster, all [][]clie
 		return nil, nil, err
 	}
 	if len(members) == 0 || hub == nil && len(members) == 1 {
-		return nil, nil, fmt.Errorf("%d clusters are given; expected at least two to join, or every cluster that uses the hub", len(members))
+		return nil, nil, fmt.Errorf("expected at least two clusters to join, or every cluster that uses the hub, found %d", len(members))
 	}
 	clusters, publishAt := members, members
 	if hub != nil {

@@ -249,7 +249,7 @@ func TestMembersOfAHubAreCheckedTogether(t *testing.T) {
 		members []Cluster
 		want    string
 	}{
-		{"nobody", nil, "0 clusters are given"},
+		{"nobody", nil, "every cluster that uses the hub, found 0"},
 		{"one with the id of the hub", []Cluster{{ID: "a", Set: "s"}, {ID: HubID, Set: "s"}}, "which is that of the hub"},
 		{"one id twice, not side by side", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "s"}, {ID: "a", Set: "s"}}, "two clusters have the id \"a\""},
 		{"two sets", []Cluster{{ID: "a", Set: "s"}, {ID: "b", Set: "t"}}, "belongs to clusterset \"s\" and cluster b to \"t\""},
