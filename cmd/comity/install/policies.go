@@ -55,7 +55,7 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 	}
 	var stored map[string]metav1.PartialObjectMetadata
 	if err := await(ctx, out, func(ctx context.Context) (err error) {
-		stored, err = readPolicies(ctx, c, wanted)
+		stored, err = readPolicies(ctx, c, wanted, o.OwnerClusterRole)
 		return err
 	}); err != nil {
 		return err
@@ -86,8 +86,9 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 }
 
 // readPolicies are those of everybody, by name. It refuses wanted ones that exist and that
-// this package did not apply, and has those awaited that are being deleted.
-func readPolicies(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured) (map[string]metav1.PartialObjectMetadata, error) {
+// this package did not apply, and has those awaited that are being deleted, and those of another
+// installation, whose ClusterRole owns them: they go with it.
+func readPolicies(ctx context.Context, c client.Client, wanted []*unstructured.Unstructured, owner string) (map[string]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(policyKind)
 	if err := c.List(ctx, list); err != nil {
@@ -98,6 +99,11 @@ func readPolicies(ctx context.Context, c client.Client, wanted []*unstructured.U
 		stored[one.Name] = one
 	}
 	var foreign, going error
+	for _, one := range list.Items {
+		if o := one.OwnerReferences; len(o) > 0 && o[0].Name != owner && one.Labels[labelManagedBy] == fieldOwner {
+			going = fmt.Errorf("exportpolicy %s belongs to %s %s, another installation of Comity; one cluster has one: uninstall that", one.Name, o[0].Kind, o[0].Name)
+		}
+	}
 	for _, policy := range wanted {
 		switch current, exists := stored[policy.GetName()]; {
 		case exists && current.Labels[labelManagedBy] != fieldOwner:

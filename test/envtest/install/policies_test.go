@@ -141,6 +141,21 @@ func policySpecs() {
 		Expect(policyNames(ctx)).To(ConsistOf("two", "three"))
 	})
 
+	It("neither deletes nor takes the policies of another installation, but waits until they are gone", func(ctx SpecContext) {
+		other := clusterRole(ctx, "other-comity")
+		theirs := userPolicy("one")
+		theirs.Labels = map[string]string{"app.kubernetes.io/managed-by": "comity-install"}
+		theirs.OwnerReferences = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: other.Name, UID: other.UID}}
+		Expect(admin.Create(ctx, theirs)).To(Succeed())
+
+		background, ended := inBackground(ctx, manifest("two"))
+		Eventually(background.String).Should(ContainSubstring("ClusterRole other-comity, another installation"))
+		Expect(policyNames(ctx)).To(ConsistOf("one"))
+		Expect(admin.Delete(ctx, theirs)).To(Succeed())
+		Eventually(ended).Should(Receive(BeNil()))
+		Expect(policyNames(ctx)).To(ConsistOf("two"))
+	})
+
 	It("waits for the webhook, and gives up at once when that refuses, with its words", func(ctx SpecContext) {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 		Expect(err).NotTo(HaveOccurred())
