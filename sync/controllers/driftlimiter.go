@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,26 +23,16 @@ import (
 	"github.com/comity-mcs/comity/sync/plan"
 )
 
-const (
-	// driftLimit is how many corrections of a derived object that something else changed are made
-	// at once. Each driftPause without one counts one fewer. A user who edits by hand is slower.
-	driftLimit = 5
-	driftPause = 12 * time.Second
-	// driftWindow is how long after a correction, and its delay, another one belongs to it.
-	driftWindow = time.Minute
-	// lastDriftDelay bounds the delay of each further correction of that object, which
-	// doubles each time.
-	lastDriftDelay = 5 * time.Minute
-)
+// driftLimit is how many corrections of a derived object that something else changed are made
+// at once. After these, one is made in each Options.Retry. A user who edits by hand is slower.
+const driftLimit = 5
 
 // driftLimiter limits how often Comity corrects a derived object that something
 // else keeps changing back, another controller for example. To correct it at once
 // each time would load both controllers and the API server without end.
 type driftLimiter struct {
-	clock clock.Clock
-	// firstDelay is that of the first correction that waits.
-	firstDelay time.Duration
-
+	clock   clock.Clock
+	pause   time.Duration // between two corrections, once the limit is reached
 	mu      sync.Mutex
 	imports *cache.Expiring // types.NamespacedName → map[driftObject]*drift
 }
@@ -51,16 +42,15 @@ type driftObject struct{ kind, name string }
 
 // drift is what is remembered of one object that was applied.
 type drift struct {
-	desired     plan.Object // what was applied last; nil until it is applied again
-	replaced    string      // the resourceVersion of the object that this replaced
-	corrections int         // see driftLimit
-	delay       time.Duration
-	last        time.Time
-	by          string // the field manager that changed the object last
+	desired  plan.Object // what was applied last; nil until it is applied again
+	replaced string      // the resourceVersion of the object that this replaced
+	tokens   *rate.Limiter
+	until    time.Time // it is reported as contested
+	by       string    // the field manager that changed the object last
 }
 
-func newDriftLimiter(clock clock.Clock, firstDelay time.Duration) *driftLimiter {
-	return &driftLimiter{clock: clock, firstDelay: firstDelay, imports: cache.NewExpiringWithClock(clock)}
+func newDriftLimiter(clock clock.Clock, pause time.Duration) *driftLimiter {
+	return &driftLimiter{clock: clock, pause: pause, imports: cache.NewExpiringWithClock(clock)}
 }
 
 // of is what is remembered of the objects of an import; nil for nothing. It needs mu.
@@ -73,18 +63,13 @@ func (l *driftLimiter) of(owner types.NamespacedName) map[driftObject]*drift {
 // allowed leaves out the actions on objects whose correction has to wait. An
 // action that applies something new never waits.
 func (l *driftLimiter) allowed(owner types.NamespacedName, actions []plan.Action) []plan.Action {
-	return model.Without(actions, func(a plan.Action) bool { return a.Verb != plan.Delete && l.wait(owner, a.Object) > 0 })
-}
-
-// wait is how long the correction of an object has to wait.
-func (l *driftLimiter) wait(owner types.NamespacedName, desired plan.Object) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d := l.of(owner)[objectOf(desired)]
-	if d == nil || d.delay == 0 || !equality.Semantic.DeepEqual(d.desired, desired) {
-		return 0
-	}
-	return max(0, d.last.Add(d.delay).Sub(l.clock.Now()))
+	now, objects := l.clock.Now(), l.of(owner)
+	return model.Without(actions, func(a plan.Action) bool {
+		d := objects[objectOf(a.Object)]
+		return a.Verb != plan.Delete && d != nil && d.tokens.TokensAt(now) < 1 && equality.Semantic.DeepEqual(d.desired, a.Object)
+	})
 }
 
 // applied notes which of the actions were applied.
@@ -114,24 +99,20 @@ func (l *driftLimiter) note(owner types.NamespacedName, desired plan.Object, ver
 	if objects == nil {
 		objects = map[driftObject]*drift{}
 	}
-	l.imports.Set(owner, objects, lastDriftDelay+driftWindow) // for as long as anything of it counts
+	l.imports.Set(owner, objects, driftLimit*l.pause) // for as long as anything of it counts
 	d := objects[object]
-	if d == nil || d.expired(now) {
-		objects[object] = &drift{replaced: version, last: now}
-		return
+	switch isKnown := d != nil; {
+	case !isKnown, d.desired != nil && !equality.Semantic.DeepEqual(d.desired, desired):
+		objects[object] = &drift{replaced: version, tokens: rate.NewLimiter(rate.Every(l.pause), driftLimit)}
+		if isKnown {
+			objects[object].desired = desired
+		}
+	case version == "" || version != d.replaced:
+		d.desired, d.replaced, d.by = desired, version, by
+		if d.tokens.AllowN(now, 1); d.tokens.TokensAt(now) < 1 {
+			d.until = now.Add(driftLimit * l.pause)
+		}
 	}
-	if d.desired != nil && !equality.Semantic.DeepEqual(d.desired, desired) {
-		objects[object] = &drift{desired: desired, replaced: version, last: now}
-		return
-	}
-	if version != "" && version == d.replaced {
-		return
-	}
-	d.corrections = max(0, d.corrections-int(now.Sub(d.last)/driftPause)) + 1
-	if d.delay > 0 || d.corrections > driftLimit {
-		d.delay = min(max(l.firstDelay, 2*d.delay), lastDriftDelay)
-	}
-	d.desired, d.replaced, d.last, d.by = desired, version, now, by
 }
 
 // contested are problems with the objects of an import whose correction is delayed, sorted,
@@ -141,7 +122,8 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.
 	defer l.mu.Unlock()
 	now := l.clock.Now()
 	for object, d := range l.of(owner) {
-		if d.delay == 0 || d.expired(now) {
+		next := d.until.Sub(now)
+		if next <= 0 {
 			continue
 		}
 		who := "something"
@@ -151,20 +133,14 @@ func (l *driftLimiter) contested(owner types.NamespacedName) (contested []model.
 		contested = append(contested, model.Problemf(model.ReasonContested, "",
 			"%s %s/%s is repeatedly changed by %s, so Comity corrects it less often; let only Comity write to it",
 			object.kind, owner.Namespace, object.name, who))
-		next := d.last.Add(d.delay).Sub(now)
-		if next <= 0 {
-			next = d.expires().Sub(now)
+		if missing := 1 - d.tokens.TokensAt(now); missing > 0 {
+			next = time.Duration(missing*float64(l.pause)) + time.Millisecond
 		}
 		again = model.Sooner(again, next)
 	}
 	slices.SortFunc(contested, func(a, b model.Problem) int { return cmp.Compare(a.Message, b.Message) })
 	return contested, again
 }
-
-// expires is when nothing has changed the object for long enough.
-func (d *drift) expires() time.Time { return d.last.Add(d.delay + driftWindow) }
-
-func (d *drift) expired(now time.Time) bool { return !now.Before(d.expires()) }
 
 func objectOf(o plan.Object) driftObject {
 	return driftObject{kind: o.GetObjectKind().GroupVersionKind().Kind, name: o.GetName()}
