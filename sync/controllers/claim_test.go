@@ -69,7 +69,7 @@ func TestFault38OneOfTwoClustersWithOneIDMayPublish(t *testing.T) {
 				may++
 				continue
 			}
-			for _, part := range []string{"Lease comity-b/b in the hub is of another cluster", "one", "two", "give one of the two another id"} {
+			for _, part := range []string{"Lease comity-b/b in the exchange is of another cluster", "one", "two", "give one of the two another id"} {
 				if !strings.Contains(problem, part) {
 					t.Errorf("got %q, want it to say %q", problem, part)
 				}

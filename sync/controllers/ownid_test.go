@@ -36,7 +36,7 @@ func TestAClusterWithTheIDOfAPeerPublishesNothingAndDoubtsWhatItImported(t *test
 		"the same, after its store was restored":           {uid: "theirs", records: []client.Object{memberRecord("before")}},
 		"in a hub, no Peer has its id":                     {hub: true, holder: "mine", none: true},
 		"in a hub, a Peer has its id":                      {hub: true, uid: "theirs", doubtful: true, problem: "Peer a names another cluster"},
-		"in a hub, the Lease is of that cluster":           {hub: true, holder: "theirs", records: []client.Object{memberRecord("theirs")}, uid: "theirs", doubtful: true, problem: "MemberRecord comity-a/a in the hub is of another cluster"},
+		"in a hub, the Lease is of that cluster":           {hub: true, holder: "theirs", records: []client.Object{memberRecord("theirs")}, uid: "theirs", doubtful: true, problem: "Lease comity-a/a in the exchange is of another cluster"},
 		"in a hub, the Lease of that id is this cluster's": {hub: true, holder: "mine", records: []client.Object{memberRecord("mine")}, uid: "theirs"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ const reasonDuplicate = "DuplicateClusterID"
 // publishes everything again when that is over.
 func (m *memberRecordController) reportDuplicate(ctx context.Context) {
 	problem := m.duplicate(ctx)
-	if problem == m.reported || m.heldBy() == "" && problem == m.placeProblem() {
+	if problem == m.reported || problem == m.notHeldYet() {
 		return
 	}
 	m.reported = problem
