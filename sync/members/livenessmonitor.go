@@ -37,7 +37,7 @@ func (s *Set) tick() {
 	for _, known := range s.Members() {
 		s.update(known.ID, func(m *member) model.MemberChanged {
 			if gap > s.opts.LostAfter/4 { // a process that was stopped, or got no CPU time, could not see a renewal
-				m.heartbeat.Skip(gap)
+				m.heartbeat.skip(gap)
 			}
 			return s.checkHeartbeat(m, now)
 		})
@@ -57,7 +57,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 		}
 	}
 	switch {
-	case !m.heartbeat.Missed(now):
+	case !m.heartbeat.missed(now):
 		return nothing
 	case m.inUse() == nil:
 		return s.leaseOverdue(m, now, m.claim.refused)
@@ -76,7 +76,7 @@ func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 			})
 		})
 	}
-	if m.heartbeat.Overdue(now) { // and probes may have found something
+	if m.heartbeat.overdue(now) { // and probes may have found something
 		return s.leaseOverdue(m, now, m.heartbeat.failure)
 	}
 	return nothing
@@ -122,9 +122,9 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 
 // leaseRenewed records a renewal.
 func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
-	before := m.heartbeat.Liveness
+	before := m.heartbeat.liveness
 	switch {
-	case !m.heartbeat.Renewed(now):
+	case !m.heartbeat.seen(now):
 		return nothing
 	case before.State == model.Connected:
 		return model.HeartbeatFirst
@@ -137,7 +137,7 @@ func (s *Set) leaseRenewed(m *member, now time.Time) model.MemberChanged {
 func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.MemberChanged {
 	m.heartbeat.failure = why
 	answers, known := s.prober.Answers(types.NamespacedName{})[m.id]
-	if !m.heartbeat.Update(now, known && !answers, why.Reason, why.Message) {
+	if !m.heartbeat.update(now, known && !answers, why.Reason, why.Message) {
 		return nothing
 	}
 	s.logFailure(m, "the heartbeat of a peer is missing", why)
@@ -177,9 +177,9 @@ func (s *Set) probe(now time.Time) {
 	for _, known := range s.view.Load().members {
 		m := s.members[known.ID]
 		switch p := &m.probes; {
-		case m.heartbeat.Overdue(now):
+		case m.heartbeat.overdue(now):
 			overdue[m.id] = slices.Collect(maps.Keys(p.answered))
-		case known.from != nil && !m.heartbeat.Missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
+		case known.from != nil && !m.heartbeat.missed(now) && !p.sampling && now.Sub(p.sampled) >= sampleEvery*s.opts.Probe:
 			p.sampling, p.sampled = true, now
 			s.ending.Go(func() { s.sample(m, s.targets(&known)) })
 		}
@@ -194,7 +194,7 @@ func (s *Set) sample(m *member, targets sets.Set[netip.AddrPort]) {
 	defer s.mu.Unlock()
 	p, now := &m.probes, s.opts.Clock.Now()
 	p.sampling = false
-	if m.heartbeat.Missed(now) { // it may be down already
+	if m.heartbeat.missed(now) { // it may be down already
 		return
 	}
 	before := p.answered
@@ -233,4 +233,54 @@ func (s *Set) targets(m *snapshot) sets.Set[netip.AddrPort] {
 		}
 	}
 	return out
+}
+
+// patience is for how many times as long a peer may lack a renewal of which the endpoints
+// answer, or cannot be probed: its leader may be changing, and nothing is to be done.
+const patience = 3
+
+// seen records a renewal of the Lease, and reports whether it is the first one, or the
+// peer was not Connected before.
+func (h *heartbeat) seen(now time.Time) bool {
+	h.since, h.lastRenewal = now, now
+	changed := h.liveness.State != model.Connected || !h.liveness.Seen
+	h.liveness = model.Liveness{State: model.Connected, Seen: true}
+	return changed
+}
+
+// reached records that the API server of the peer was read for the first time. It
+// proves nothing about the agent there, but gives it time for a renewal.
+func (h *heartbeat) reached(now time.Time) {
+	if h.lastRenewal.IsZero() && h.liveness.State == model.Connected {
+		h.since = now
+	}
+}
+
+// skip leaves d out of the time without a renewal: this process did not run for
+// so long, and could not have seen one.
+func (h *heartbeat) skip(d time.Duration) { h.since = h.since.Add(d) }
+
+// missed reports whether a renewal is missing, overdue whether for so long that the
+// endpoints of the peer are to be probed.
+func (h *heartbeat) missed(now time.Time) bool { return now.Sub(h.since) >= h.lostAfter/2 }
+
+// overdue is described with missed.
+func (h *heartbeat) overdue(now time.Time) bool { return now.Sub(h.since) >= h.lostAfter }
+
+// update sets the state that follows from the time without a renewal, and reports
+// whether it changed. Silent says that probes of its endpoints are not answered; reason and
+// message say why there was no renewal.
+func (h *heartbeat) update(now time.Time, silent bool, reason, message string) bool {
+	was, without := h.liveness, now.Sub(h.since)
+	isLost := without >= patience*h.lostAfter || silent && without >= h.lostAfter
+	switch {
+	case was.State == model.Lost: // only a renewal makes a peer Connected
+		h.liveness.Silent = silent
+	case isLost:
+		h.liveness = model.Liveness{
+			State: model.Lost, Silent: silent, Seen: !h.lastRenewal.IsZero(), Reason: reason, Message: message,
+			Since: now.UTC().Truncate(time.Second), Confirmed: h.lastRenewal.UTC().Truncate(time.Second), // as conditions have times
+		}
+	}
+	return h.liveness != was
 }

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
-	"github.com/comity-mcs/comity/sync/members/liveness"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/sync/remote"
@@ -196,7 +195,7 @@ func (v *view) changedFrom(before *view) sets.Set[model.ClusterID] {
 func (s *Set) useClaim(id model.ClusterID, c claim) {
 	m, known := s.members[id]
 	if !known {
-		m = &member{id: id, heartbeat: heartbeat{Tracker: liveness.New(s.opts.LostAfter, s.opts.Clock.Now())}}
+		m = &member{id: id, heartbeat: newHeartbeat(s.opts.LostAfter, s.opts.Clock.Now())}
 		s.members[id] = m
 	}
 	before := m.claim

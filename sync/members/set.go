@@ -300,7 +300,7 @@ func (g metrics) Collect(out chan<- prometheus.Metric) {
 		gauge("comity_peer_probed_endpoints", "Endpoints of the peer that answered lately, and of which one has to answer once its heartbeat is missing.", float64(len(m.probes.answered)), nil)
 		gauge("comity_peer_limit_exceeded", "1 if the peer publishes more than is read of one, or changes it faster, so that it is not read, or later.",
 			is[m.limited() != remote.Failure{}], nil)
-		if at := m.heartbeat.LastRenewal; !at.IsZero() {
+		if at := m.heartbeat.lastRenewal; !at.IsZero() {
 			gauge("comity_peer_last_heartbeat_timestamp_seconds", "When the last heartbeat of the peer was seen, by this cluster's clock.", float64(at.Unix()), nil)
 		}
 	}
@@ -317,5 +317,5 @@ func (m *member) state() string {
 	case !m.synced():
 		return stateNotRead
 	}
-	return string(m.heartbeat.Liveness.State)
+	return string(m.heartbeat.liveness.State)
 }

@@ -72,7 +72,7 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	}
 	o := observed{
 		refused: cmp.Or(m.claim.refused, m.claim.ignored), connects: m.inUse() != nil, read: m.synced(), limited: m.limited(),
-		drains: m.drains(), liveness: m.heartbeat.Liveness, heartbeat: m.heartbeat.LastRenewal, tokenExpires: m.claim.tokenExpires(),
+		drains: m.drains(), liveness: m.heartbeat.liveness, heartbeat: m.heartbeat.lastRenewal, tokenExpires: m.claim.tokenExpires(),
 	}
 	if o.connects {
 		if m.active != nil && m.next != nil { // of a kubeconfig that is not in use yet

@@ -47,7 +47,7 @@ type rule struct {
 
 var pure = []string{
 	"policies/decision", "sync/model", "sync/merge", "sync/decide", "sync/plan",
-	"sync/members/liveness", "sync/remote/budget",
+	"sync/remote/budget",
 	"status/condition", "status/compute", "webhook/admit",
 }
 
