@@ -6,7 +6,7 @@
 // It takes the file of a kubeconfig and the peers; it gives a client, a cache of this
 // member's own namespaces in the hub, and why one of them cannot be used. It needs no
 // permission beyond those namespaces, and reads each by its name. While the hub does not
-// respond, what was read stays. It uses a new token from the file, and renews it.
+// respond, what was read stays. It uses a new token from the file; package members renews it.
 package hub
 
 import (
@@ -28,14 +28,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/comity-mcs/comity/sync/compactslice"
@@ -44,7 +42,6 @@ import (
 	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/sync/notify"
-	"github.com/comity-mcs/comity/sync/remote"
 )
 
 // Peers is what the exchange needs to know of the other members: for each there
@@ -62,9 +59,6 @@ type Options struct {
 	// Kubeconfig is a file with access to the hub, held to the rules of the
 	// Secrets of Peers: one context, everything inlined. It may come later, and change.
 	Kubeconfig string
-	// Namespace is Comity's own. The Secret there that the file is mounted from
-	// is called model.ExchangeSecret; a renewed token is stored in it.
-	Namespace string
 	// Scheme knows the exchange's kinds.
 	Scheme *runtime.Scheme
 	Peers  Peers
@@ -89,7 +83,6 @@ type Hub struct {
 	opts   Options
 	link   *link
 	caches *namespaceCaches
-	local  client.Client // of this member's own cluster
 	wake   notify.Wake
 	now    func() time.Time
 
@@ -203,17 +196,12 @@ func (h *Hub) Read() error {
 
 // SetupWithManager adds the exchange to mgr.
 func (h *Hub) SetupWithManager(mgr ctrl.Manager) error {
-	h.local = mgr.GetClient()
-	// Only the leader renews the token, as a RunnableFunc: two renewals of one token would be one too many.
-	return errors.Join(mgr.Add(h), mgr.Add(manager.RunnableFunc(h.renewToken)))
+	return mgr.Add(h)
 }
 
 // NeedLeaderElection is false: the webhook of every replica needs to know what is
 // published.
 func (h *Hub) NeedLeaderElection() bool { return false }
-
-// renewCheckInterval is how often the age of the token is checked.
-const renewCheckInterval = time.Minute
 
 // Start reads the file, and watches the namespaces of this member and its peers,
 // until ctx ends. After an error the process must restart.
@@ -288,32 +276,6 @@ func (h *Hub) watchNamespaces(ctx context.Context) {
 			h.mu.Unlock()
 		}
 	}
-}
-
-// renewToken renews the token in time until ctx ends.
-func (h *Hub) renewToken(ctx context.Context) error {
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := h.renew(ctx); err != nil && ctx.Err() == nil {
-			h.opts.Log.Error(err, "token not renewed, trying again")
-		}
-	}, renewCheckInterval)
-	return nil
-}
-
-// renew stores a new token in the Secret that the file comes from, once the one
-// in use has lived long enough. Where the file comes from elsewhere, whoever
-// wrote it renews it.
-func (h *Hub) renew(ctx context.Context) error {
-	var secret corev1.Secret
-	if err := h.local.Get(ctx, client.ObjectKey{Namespace: h.opts.Namespace, Name: model.ExchangeSecret}, &secret); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	// What the Secret holds may be newer than the file, which follows late.
-	renewed, err := remote.RenewSecret(ctx, h.opts.Self, &secret, h.local, h.now())
-	if renewed {
-		h.opts.Log.Info("token of the exchange renewed")
-	}
-	return err
 }
 
 // For how many intervals the state of a namespace is used before the hub is asked again.

@@ -39,7 +39,6 @@ type member struct {
 	heartbeat heartbeat
 	probes    probes
 	restored  time.Time // when its store was last restored from a backup
-	unrenewed string    // why the token was not renewed, as logged last; only refreshAll uses it
 	// rejected counts records that are not valid, and reconnects connections that were replaced
 	// because their watches brought nothing any more.
 	rejected   atomic.Int64
@@ -172,18 +171,6 @@ func (s *Set) update(id model.ClusterID, do func(*member) model.MemberChanged) {
 	}
 	s.changes.Publish(model.MemberChange{ID: id, What: changed})
 	s.statuses.Publish(string(id))
-}
-
-// changed is the Changed hook. Of a connection that is not active yet, subscribers
-// are notified of the member once it is.
-func (s *Set) changed(c *remote.Connection, change model.MemberChange) {
-	s.mu.Lock()
-	m := s.members[change.ID]
-	active := m != nil && m.active == c
-	s.mu.Unlock()
-	if active {
-		s.changes.Publish(change)
-	}
 }
 
 // restored is the Restored hook. Each informer detects a restore by itself; one event of

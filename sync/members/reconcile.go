@@ -93,31 +93,30 @@ func (s *Set) watch(ctx context.Context, from cache.Cache) error {
 const refreshEvery = time.Minute
 
 // refreshAll renews the tokens in the Secrets of all peers whose token is in use, and no other
-// is being tried. A token is renewed for the ServiceAccount that it names, the only one for
+// is being tried, and in that of the hub. A token is renewed for the ServiceAccount that it names, the only one for
 // which joining grants that. All are renewed at once, so that a peer that does not answer delays
 // no other peer's token. It returns after a few seconds at the latest, and whatever our own API
 // server takes.
 func (s *Set) refreshAll(ctx context.Context, local client.Client) {
 	var group sync.WaitGroup
+	renew := func(secret *corev1.Secret) {
+		renewed, err := remote.RenewSecret(ctx, s.opts.Self, secret, local, s.opts.Clock.Now())
+		switch log := s.opts.Log.WithValues("secret", secret.Name); {
+		case err != nil && ctx.Err() == nil:
+			log.Error(err, "token not renewed, trying again")
+		case renewed:
+			log.Info("token renewed")
+		}
+	}
 	s.mu.Lock()
 	for _, m := range s.members {
-		if m.active == nil || m.next != nil || m.claim.refused.Reason != "" {
-			continue
+		if m.active != nil && m.next == nil && m.claim.refused.Reason == "" {
+			secret := m.claim.secret
+			group.Go(func() { renew(secret) })
 		}
-		secret := m.claim.secret
-		group.Go(func() {
-			renewed, err := remote.RenewSecret(ctx, s.opts.Self, secret, local, s.opts.Clock.Now())
-			switch {
-			case err != nil && ctx.Err() == nil:
-				if err.Error() != m.unrenewed {
-					s.opts.Log.Error(err, "token not renewed, trying again", "peer", m.id)
-				}
-				m.unrenewed = err.Error()
-			case renewed:
-				m.unrenewed = ""
-				s.opts.Log.Info("token renewed", "peer", m.id)
-			}
-		})
+	}
+	if hub := s.hub; hub != nil {
+		group.Go(func() { renew(hub) })
 	}
 	s.mu.Unlock()
 	group.Wait()
@@ -132,6 +131,7 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 		}
 	}
 	s.mu.Lock()
+	s.hub = byName[model.ExchangeSecret]
 	next, before, present := view{}, s.view.Load(), sets.New[model.ClusterID]()
 	for i := range peers {
 		peer, id := &peers[i], model.ClusterID(peers[i].Name)
@@ -230,8 +230,8 @@ func (s *Set) dial(m *member, config *rest.Config) error {
 	next, err := s.connect(s.ctx, remote.Options{
 		ID: m.id, Self: s.opts.Self, ClusterSet: s.opts.ClusterSet, ClusterUID: m.claim.peer.Spec.ClusterUID, Config: config, Log: s.opts.Log,
 		Hooks: remote.Hooks{
-			Changed: s.changed, LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
-			Rejected: func(*remote.Connection) { m.rejected.Add(1) },
+			Changed: s.changes.Publish, LeaseRead: s.leaseRead, State: s.stateChanged, Restored: s.restored,
+			Rejected: func() { m.rejected.Add(1) },
 		},
 	})
 	if err != nil {

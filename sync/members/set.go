@@ -24,6 +24,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -92,6 +93,7 @@ type Set struct {
 
 	mu       sync.Mutex
 	members  map[model.ClusterID]*member
+	hub      *corev1.Secret // with the token for the hub in which this cluster publishes, if there is one
 	lastTick time.Time      // when tick last ran
 	ending   sync.WaitGroup // retired connections and running checks of Leases
 

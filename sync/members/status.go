@@ -232,28 +232,14 @@ func isNew(before *exchangev1alpha1.PeerStatus, c *metav1.Condition) bool {
 }
 
 // transitions are the conditions that need an event for what changed between two statuses: one
-// for each problem that is new, with its reason, and one if the peer is connected again.
+// for each problem that is new, and one if the peer is connected again.
 func transitions(before, after *exchangev1alpha1.PeerStatus) (out []metav1.Condition) {
-	add := func(c metav1.Condition, reason string) {
-		c.Reason = reason
-		if !slices.ContainsFunc(out, func(other metav1.Condition) bool { return other.Reason == reason }) {
-			out = append(out, c)
-		}
-	}
 	for _, c := range after.Conditions {
-		was := meta.FindStatusCondition(before.Conditions, c.Type)
-		switch {
-		case c.Type == exchangev1alpha1.PeerComplete:
-			if before.Exports.Missing == 0 && after.Exports.Missing > 0 {
-				add(c, model.ReasonMissing)
-			}
-			if before.Exports.Waiting == 0 && after.Exports.Waiting > 0 {
-				add(c, model.ReasonTakeoverHeld)
-			}
-		case !isNew(before, &c):
-		case c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved,
-			c.Type == exchangev1alpha1.PeerConnected && c.Status == metav1.ConditionTrue && was != nil && was.Status == metav1.ConditionFalse:
-			add(c, c.Reason)
+		isProblem := c.Status == metav1.ConditionFalse && c.Type != exchangev1alpha1.PeerRemoved
+		isBack := c.Type == exchangev1alpha1.PeerConnected && meta.IsStatusConditionFalse(before.Conditions, c.Type)
+		isSaid := slices.ContainsFunc(out, func(other metav1.Condition) bool { return other.Reason == c.Reason })
+		if isNew(before, &c) && (isProblem || isBack && c.Status == metav1.ConditionTrue) && !isSaid {
+			out = append(out, c)
 		}
 	}
 	return out

@@ -83,7 +83,7 @@ func TestTheStatusOfAPeer(t *testing.T) {
 			now: observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 2}}, want: with(good, "Complete", "False Missing")},
 		"some wait as well": {before: of(observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}}),
 			now:  observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1, Waiting: 7}},
-			want: with(good, "Complete", "False Missing"), events: "Warning TakeoverHeld"},
+			want: with(good, "Complete", "False Missing")},
 		"some wait": {before: of(read), now: observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Waiting: 7}},
 			want: with(good, "Complete", "False TakeoverHeld"), events: "Warning TakeoverHeld"},
 		"it is not read, and exports are missing": {before: of(observed{connects: true, read: true, liveness: connected, imports: model.ImportCounts{Missing: 1}}),
@@ -140,7 +140,7 @@ func TestFault49WhatIsMissingAndWaitsIsSaidWithItsCommands(t *testing.T) {
 			t.Errorf("%q is not in: %s", words, message)
 		}
 	}
-	if diff := cmp.Diff([]string{"Warning Missing", "Warning TakeoverHeld"}, w.kinds()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning Missing"}, w.kinds()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

@@ -157,6 +157,26 @@ func TestFault29APeerThatNeverAnswersATokenRequestDelaysNoOtherPeer(t *testing.T
 	}
 }
 
+// What the Secret holds may be newer than the file that the hub is reached with, which follows late.
+func TestTheTokenForTheHubIsRenewedInItsSecret(t *testing.T) {
+	old := jwt(`{"iat":1000,"exp":2000,"sub":"system:serviceaccount:comity-system:member-a","aud":["hub"]}`)
+	asked := make(chan struct{})
+	close(asked)
+	server := renewing(t, asked)
+	stored := secret(model.ExchangeSecret, kubeconfigOf(t, server.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), old))
+	local := fake.NewClientBuilder().WithObjects(&stored).Build()
+	set := New(Options{Self: "a", Namespace: stored.Namespace, Log: logr.Discard()})
+	set.use(nil, []corev1.Secret{stored})
+	set.refreshAll(t.Context(), local)
+	now := &corev1.Secret{}
+	if err := local.Get(t.Context(), client.ObjectKeyFromObject(&stored), now); err != nil {
+		t.Fatal(err)
+	}
+	if config, f := kubeconfig.Sanitize(now.Data[kubeconfig.SecretKey]); f != nil || config.BearerToken != "renewed" {
+		t.Errorf("the token for the hub was not renewed: %v", f)
+	}
+}
+
 // withToken is the Secret of the Peer with another token.
 func (w *world) withToken(token string) corev1.Secret {
 	w.t.Helper()

@@ -60,14 +60,14 @@ type Hooks struct {
 	// Changed: an export or one of its slices (ExportChanged), a namespace of the peer or its
 	// identity (NamespaceChanged), or the peer's report on importing an export (ReportChanged) was
 	// added, changed or removed; or, with ReportChanged and the zero key, Reported became true.
-	Changed func(*Connection, model.MemberChange)
+	Changed func(model.MemberChange)
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
 	// State: what State or Verified returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
-	Rejected func(*Connection)
+	Rejected func()
 	// Restored: the peer's store was restored from a backup; one kind is listed again.
 	Restored func(*Connection, error)
 }
@@ -242,7 +242,7 @@ func (c *Connection) refresh() {
 		c.opts.Hooks.State(c)
 	}
 	if notify {
-		c.opts.Hooks.Changed(c, model.MemberChange{ID: c.opts.ID, What: model.ReportChanged})
+		c.opts.Hooks.Changed(model.MemberChange{ID: c.opts.ID, What: model.ReportChanged})
 	}
 }
 

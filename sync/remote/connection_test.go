@@ -60,12 +60,12 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			config := &rest.Config{Host: server.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			told := make(chan Failure, 100)
 			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
-				Changed: func(_ *Connection, change model.MemberChange) {
+				Changed: func(change model.MemberChange) {
 					t.Errorf("told of a change %v of %s", change.What, change.Key)
 				},
 				LeaseRead: func(*Connection, string) { t.Error("told of a Lease") },
 				State:     func(c *Connection) { p := c.State().Problem; told <- p },
-				Rejected:  func(*Connection) { t.Error("told of a record") },
+				Rejected:  func() { t.Error("told of a record") },
 				Restored:  func(*Connection, error) { t.Error("told of a restore") },
 			}})
 			if err != nil {

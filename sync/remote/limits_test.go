@@ -46,12 +46,12 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 	log := funcr.New(func(prefix, args string) { p.change(func() { p.logged = append(p.logged, prefix+args) }) }, funcr.Options{})
 	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: log, Limits: limits, Hooks: Hooks{
 		LeaseRead: func(*Connection, string) {},
-		Changed: func(_ *Connection, change model.MemberChange) {
+		Changed: func(change model.MemberChange) {
 			if change.What == model.ReportChanged && change.Key == (types.NamespacedName{}) {
 				p.change(func() { p.compared++ })
 			}
 		},
-		State: func(*Connection) { p.change(func() { p.compared++ }) }, Rejected: func(*Connection) {},
+		State: func(*Connection) { p.change(func() { p.compared++ }) }, Rejected: func() {},
 		Restored: func(*Connection, error) {},
 	}})
 	if err != nil {

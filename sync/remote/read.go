@@ -118,7 +118,7 @@ func (c *Connection) confirmNarrowed(ctx context.Context) {
 		before := c.confirmed.Swap(&stated)
 		for name, version := range stated {
 			if key, ok := model.RecordKey(name); ok && (*before)[name] != version {
-				c.opts.Hooks.Changed(c, model.MemberChange{ID: c.opts.ID, What: model.ExportChanged, Key: key})
+				c.opts.Hooks.Changed(model.MemberChange{ID: c.opts.ID, What: model.ExportChanged, Key: key})
 			}
 		}
 	}
@@ -211,14 +211,14 @@ func (c *Connection) changed(before, now any) {
 		return
 	}
 	if now != nil && c.check(now) != nil {
-		c.opts.Hooks.Rejected(c)
+		c.opts.Hooks.Rejected()
 	}
 	if now != nil && before != now && sameSpec(before, now) || !c.verified.Load() {
 		return
 	}
 	for change := range sets.New(c.change(before), c.change(cmp.Or(now, before))) { // labels may move a slice to another export
 		if change.Key.Name != "" {
-			c.opts.Hooks.Changed(c, change)
+			c.opts.Hooks.Changed(change)
 		}
 	}
 }

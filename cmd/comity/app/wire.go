@@ -229,7 +229,7 @@ func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, e
 		return nil, published, nil
 	}
 	shared, err := hub.New(hub.Options{
-		Self: w.self.cluster, Kubeconfig: w.ExchangeKubeconfig, Namespace: w.Namespace,
+		Self: w.self.cluster, Kubeconfig: w.ExchangeKubeconfig,
 		Scheme: w.GetScheme(), Peers: w.peers, Wrap: w.guard, Log: w.log.WithName("hub"), CheckInterval: w.Timing.Hub,
 	})
 	if err != nil {

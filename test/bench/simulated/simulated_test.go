@@ -46,8 +46,8 @@ func TestAnAgentReadsASimulatedMember(t *testing.T) {
 		ID: w.ID(1), Self: "a", ClusterSet: w.Set, ClusterUID: w.UID(1), Log: logr.Discard(),
 		Config: &rest.Config{Host: server.URL, BearerToken: "any", TLSClientConfig: rest.TLSClientConfig{CAData: server.CA}},
 		Hooks: remote.Hooks{
-			Changed:   func(*remote.Connection, model.MemberChange) {},
-			LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func(*remote.Connection) { t.Error("a record is not valid") },
+			Changed:   func(model.MemberChange) {},
+			LeaseRead: func(*remote.Connection, string) {}, State: func(*remote.Connection) {}, Rejected: func() { t.Error("a record is not valid") },
 			Restored: func(*remote.Connection, error) { t.Error("versions go back") },
 		},
 	})
