@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
 func TestNothingIsWrittenWhileTheOwnNamespaceIsDeleted(t *testing.T) {
@@ -26,7 +27,9 @@ func TestNothingIsWrittenWhileTheOwnNamespaceIsDeleted(t *testing.T) {
 	}))
 	defer server.Close()
 	var lines []string
-	n := &ownNamespace{name: "comity-system", log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "comity-system"}}
+	stored := fake.NewClientBuilder().WithObjects(namespace).Build()
+	n := &ownNamespace{name: "comity-system", reader: stored, log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
 	config := &rest.Config{Host: server.URL}
 	config.Wrap(refusing(n.refusal))
 	mapper := meta.NewDefaultRESTMapper(nil)
@@ -44,8 +47,9 @@ func TestNothingIsWrittenWhileTheOwnNamespaceIsDeleted(t *testing.T) {
 			t.Errorf("the namespace exists: %v", err)
 		}
 	}
-	n.set(true)
-	n.set(true)
+	if err := stored.Delete(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
 	before := reached
 	for _, err := range writes() {
 		if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
@@ -61,7 +65,9 @@ func TestNothingIsWrittenWhileTheOwnNamespaceIsDeleted(t *testing.T) {
 	if len(lines) != 1 {
 		t.Errorf("logged %q, want one line", lines)
 	}
-	n.set(false)
+	if err := stored.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "comity-system"}}); err != nil {
+		t.Fatal(err)
+	}
 	for _, err := range writes() {
 		if err != nil {
 			t.Errorf("the namespace exists again: %v", err)

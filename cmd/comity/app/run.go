@@ -122,9 +122,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	if err != nil {
 		return fmt.Errorf("set up the manager: %w", err)
 	}
-	if err := own.watch(ctx, mgr.GetCache()); err != nil {
-		return err
-	}
+	own.reader = mgr.GetCache()
 	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return fmt.Errorf("set up the agent: %w", err)
 	}

@@ -16,9 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/transport"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // errFenced is the error of a write that leaderFence refused.
@@ -48,21 +48,26 @@ func (f *leaderFence) election(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// refusal is errFenced if the last renewal is older than the deadline.
-func (f *leaderFence) refusal() error {
-	if renewed := f.renewed.Load(); renewed != nil && f.now().Sub(*renewed) > f.deadline {
-		return errFenced
+// refusal is errFenced if the last renewal is older than the deadline: by the monotonic clock, which
+// nobody sets, or by that of the wall, which goes on while the machine is suspended.
+func (f *leaderFence) refusal(context.Context) error {
+	renewed, now := f.renewed.Load(), f.now()
+	if renewed == nil || now.Sub(*renewed) <= f.deadline && now.Round(0).Sub(renewed.Round(0)) <= f.deadline {
+		return nil
 	}
-	return nil
+	return errFenced
 }
 
 // refusing wraps the transport of all clients but those of leader election and of peers:
 // writes fail with the error of a refusal that has one.
-func refusing(refusals ...func() error) transport.WrapperFunc {
+func refusing(refusals ...func(context.Context) error) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			for _, refusal := range refusals {
-				if err := refusal(); err != nil && mutates(r) {
+				if !mutates(r) {
+					break
+				}
+				if err := refusal(r.Context()); err != nil {
 					if r.Body != nil {
 						_ = r.Body.Close() // a RoundTripper must close the body, also on an error
 					}
@@ -88,48 +93,22 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // from the rest of them is nobody's decision. A namespace that is deleted by mistake
 // must withdraw no export and remove no import.
 type ownNamespace struct {
-	name    string
-	log     logr.Logger
-	deleted atomic.Bool
-}
-
-// watch follows the namespace in the cache of the manager.
-func (n *ownNamespace) watch(ctx context.Context, c cache.Cache) error {
-	informer, err := c.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return fmt.Errorf("watch Namespace %s: %w", n.name, err)
-	}
-	seen := func(obj any) {
-		if namespace, is := obj.(*corev1.Namespace); is && namespace.Name == n.name {
-			n.set(namespace.DeletionTimestamp != nil)
-		}
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    seen,
-		UpdateFunc: func(_, obj any) { seen(obj) },
-		DeleteFunc: func(obj any) {
-			if name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil && name == n.name {
-				n.set(true)
-			}
-		},
-	})
-	return err
-}
-
-// set logs each change once.
-func (n *ownNamespace) set(deleted bool) {
-	switch before := n.deleted.Swap(deleted); {
-	case deleted && !before:
-		n.log.Error(n.refusal(), "nothing is written any more")
-	case !deleted && before:
-		n.log.Info("the namespace of Comity exists again, writing again", "name", n.name)
-	}
+	name   string
+	log    logr.Logger
+	reader client.Reader // the cache of the manager
+	gone   atomic.Bool   // as it was logged
 }
 
 // refusal is the API server's error for a write into a namespace that is being deleted,
 // which is retried rarely and quietly; nil if the namespace stays.
-func (n *ownNamespace) refusal() error {
-	if !n.deleted.Load() {
+func (n *ownNamespace) refusal(ctx context.Context) error {
+	var found corev1.Namespace
+	err := n.reader.Get(ctx, types.NamespacedName{Name: n.name}, &found, &client.GetOptions{UnsafeDisableDeepCopy: new(true)})
+	gone := apierrors.IsNotFound(err) || err == nil && found.DeletionTimestamp != nil
+	if n.gone.Swap(gone) != gone {
+		n.log.Info("the namespace of Comity is being deleted, or exists again", "name", n.name, "writes", !gone)
+	}
+	if !gone {
 		return nil
 	}
 	message := fmt.Sprintf("Namespace %s, in which Comity runs, is being deleted", n.name)
