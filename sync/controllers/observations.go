@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/decide"
@@ -37,22 +39,23 @@ type Observations struct {
 	// of which the import controller found something else that is, or was, about other clusters.
 	Changed, ImportChanged notify.Notifier
 
-	self      model.ClusterID
-	mu        sync.Mutex
-	published map[types.NamespacedName]decide.ExportFinding
-	imported  map[types.NamespacedName]decide.ImportFinding
-	// unsettled are those of imported, usually few, of which an export is missing or waits for a
+	self  model.ClusterID
+	mu    sync.Mutex
+	found map[types.NamespacedName]keyFindings
+	// unsettled are those, usually few, of which an export is missing or waits for a
 	// confirmation: they are counted for each Peer again and again.
-	unsettled map[types.NamespacedName]decide.ImportFinding
+	unsettled sets.Set[types.NamespacedName]
+}
+
+// keyFindings are those about one key; nil of a controller that found nothing.
+type keyFindings struct {
+	exported *decide.ExportFinding
+	imported *decide.ImportFinding
 }
 
 // NewObservations returns Observations of nothing, in the cluster self.
 func NewObservations(self model.ClusterID) *Observations {
-	return &Observations{
-		self:      self,
-		published: map[types.NamespacedName]decide.ExportFinding{},
-		imported:  map[types.NamespacedName]decide.ImportFinding{}, unsettled: map[types.NamespacedName]decide.ImportFinding{},
-	}
+	return &Observations{self: self, found: map[types.NamespacedName]keyFindings{}, unsettled: sets.New[types.NamespacedName]()}
 }
 
 // Get joins both findings. Without one of them it returns false, so that no
@@ -60,15 +63,11 @@ func NewObservations(self model.ClusterID) *Observations {
 func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	in, isKnown := o.imported[key]
-	out, isPublished := o.published[key]
-	if !isKnown || in.Exported && !isPublished {
+	found := o.found[key]
+	if found.imported == nil || found.imported.Exported && found.exported == nil {
 		return model.Observation{}, false
 	}
-	if !isPublished {
-		out.Publication = model.PublicationNone
-	}
-	seen := in.Observation
+	seen, out := found.imported.Observation, ptr.Deref(found.exported, decide.ExportFinding{Publication: model.PublicationNone})
 	seen.Publication, seen.Detail, seen.Scope, seen.WithdrawnAt = out.Publication, out.Detail, out.Scope, out.WithdrawnAt
 	return seen, true
 }
@@ -77,7 +76,7 @@ func (o *Observations) Get(key types.NamespacedName) (model.Observation, bool) {
 func (o *Observations) OfImport(key types.NamespacedName) model.Observation {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.imported[key].Observation
+	return ptr.Deref(o.found[key].imported, decide.ImportFinding{}).Observation
 }
 
 // From are the keys of which a cluster was last found to be such a source.
@@ -85,8 +84,8 @@ func (o *Observations) From(cluster model.ClusterID, such func(model.Source) boo
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var keys []types.NamespacedName
-	for key, in := range o.imported {
-		if slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster && such(s) }) {
+	for key, found := range o.found {
+		if in := found.imported; in != nil && slices.ContainsFunc(in.Sources, func(s model.Source) bool { return s.Cluster == cluster && such(s) }) {
 			keys = append(keys, key)
 		}
 	}
@@ -95,48 +94,50 @@ func (o *Observations) From(cluster model.ClusterID, such func(model.Source) boo
 
 // Publish stores what the publish controller found; nil forgets it.
 func (o *Observations) Publish(key types.NamespacedName, found *decide.ExportFinding) {
-	store(o, o.published, key, found)
+	o.store(key, func(now *keyFindings) (changed bool) {
+		changed = !equalities.DeepEqual(now.exported, found)
+		now.exported = found
+		return changed
+	})
 }
 
 // Import stores what the import controller found, and returns what it found before; nil or
 // an empty finding forgets it.
 func (o *Observations) Import(key types.NamespacedName, found *decide.ImportFinding) (before decide.ImportFinding) {
-	if found != nil && found.IsEmpty() {
+	after := ptr.Deref(found, decide.ImportFinding{})
+	if after.IsEmpty() {
 		found = nil
 	}
-	before, changed := store(o, o.imported, key, found)
+	changed := o.store(key, func(now *keyFindings) (changed bool) {
+		before, changed = ptr.Deref(now.imported, decide.ImportFinding{}), !equalities.DeepEqual(now.imported, found)
+		now.imported = found
+		if o.unsettled.Delete(key); len(after.Takeovers) > 0 || slices.ContainsFunc(after.Sources, isMissing) {
+			o.unsettled.Insert(key)
+		}
+		return changed
+	})
 	isOther := func(cluster model.ClusterID) bool { return cluster != "" && cluster != o.self }
-	if changed && (before.Concerns(isOther) || found != nil && found.Concerns(isOther)) {
+	if changed && (before.Concerns(isOther) || after.Concerns(isOther)) {
 		o.ImportChanged.Key(key)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if found != nil && (len(found.Takeovers) > 0 || slices.ContainsFunc(found.Sources, isMissing)) {
-		o.unsettled[key] = *found
-	} else {
-		delete(o.unsettled, key)
 	}
 	return before
 }
 
 func isMissing(s model.Source) bool { return s.State == model.SourceMissing }
 
-func store[T any](o *Observations, all map[types.NamespacedName]T, key types.NamespacedName, found *T) (before T, changed bool) {
+// store has put replace what was found of key, and notifies if that changed it.
+func (o *Observations) store(key types.NamespacedName, put func(*keyFindings) (changed bool)) (changed bool) {
 	o.mu.Lock()
-	before, known := all[key]
-	changed = known != (found != nil) || known && !equalities.DeepEqual(before, *found)
-	switch {
-	case !changed:
-	case found == nil:
-		delete(all, key)
-	default:
-		all[key] = *found
+	now := o.found[key]
+	changed = put(&now)
+	if o.found[key] = now; now == (keyFindings{}) {
+		delete(o.found, key)
 	}
 	o.mu.Unlock()
 	if changed {
 		o.Changed.Key(key)
 	}
-	return before, changed
+	return changed
 }
 
 // Count gives, in gauges, the sources of imports by row of the import table.
@@ -148,7 +149,8 @@ func (c *Controllers) Count(gauge func(name, help string, labels ...string) *pro
 	o := c.observations
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, found := range o.imported {
+	for _, of := range o.found {
+		found := ptr.Deref(of.imported, decide.ImportFinding{})
 		for _, s := range found.Sources {
 			sources.WithLabelValues(string(s.Cluster), string(s.State)).Inc()
 			withdrawn.WithLabelValues(string(s.Cluster)).Add(float64(s.Unready))
@@ -194,18 +196,12 @@ func (c *Controllers) CaughtUp() []<-chan struct{} {
 	return []<-chan struct{}{c.publishQueue.CaughtUp(), c.importQueue.CaughtUp()}
 }
 
-// Imports says what the imports of this cluster have of others, for the status of Peers.
-func (c *Controllers) Imports() Imports { return Imports{c.base} }
-
 // DestinationsChanged notifies when Destinations may return something else though
 // Observe does not.
 func (c *Controllers) DestinationsChanged() *notify.Notifier { return &c.reportsChanged }
 
-// Imports says what the imports of this cluster have of others: it is a members.Imports.
-type Imports struct{ *base }
-
-// Of counts what of a cluster is missing, or waits for a confirmation.
-func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
+// Counts are of what of a cluster is missing, or waits for a confirmation.
+func (c *Controllers) Counts(cluster model.ClusterID) model.ImportCounts {
 	var out model.ImportCounts
 	count := func(n *int, first *types.NamespacedName, key types.NamespacedName) {
 		if *n == 0 || model.CompareKeys(key, *first) < 0 {
@@ -213,10 +209,11 @@ func (i Imports) Of(cluster model.ClusterID) model.ImportCounts {
 		}
 		*n++
 	}
-	o := i.observations
+	o := c.observations
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for key, found := range o.unsettled {
+	for key := range o.unsettled {
+		found := o.found[key].imported
 		for _, s := range found.Sources {
 			if s.Cluster == cluster && isMissing(s) {
 				count(&out.Missing, &out.FirstMissing, key)

@@ -148,23 +148,23 @@ func TestAReportConcernsItsExportOrAll(t *testing.T) {
 
 func TestWhatIsMissingOfAClusterIsCountedAsLongAsItIs(t *testing.T) {
 	o := NewObservations("a")
-	counts := Imports{&base{observations: o}}
+	counts := &Controllers{&base{observations: o}}
 	found := func(state model.SourceState) *decide.ImportFinding {
 		return &decide.ImportFinding{Exists: true, Observation: model.Observation{Sources: []model.Source{{Cluster: "b", State: state}, {Cluster: "c", State: model.SourcePublished}}}}
 	}
 	first, second := types.NamespacedName{Namespace: "shop", Name: "a"}, types.NamespacedName{Namespace: "shop", Name: "b"}
 	o.Import(first, found(model.SourcePublished))
 	o.Import(second, found(model.SourceMissing))
-	if got := counts.Of("b"); got.Missing != 1 || got.FirstMissing != second {
+	if got := counts.Counts("b"); got.Missing != 1 || got.FirstMissing != second {
 		t.Errorf("counted %+v", got)
 	}
 	o.Import(first, found(model.SourceMissing))
-	if got := counts.Of("b"); got.Missing != 2 || got.FirstMissing != first || counts.Of("c").Missing != 0 {
+	if got := counts.Counts("b"); got.Missing != 2 || got.FirstMissing != first || counts.Counts("c").Missing != 0 {
 		t.Errorf("counted %+v", got)
 	}
 	o.Import(first, nil)
 	o.Import(second, found(model.SourcePublished))
-	if got := counts.Of("b"); got != (model.ImportCounts{}) {
+	if got := counts.Counts("b"); got != (model.ImportCounts{}) {
 		t.Errorf("counted %+v", got)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -207,16 +206,16 @@ func pointers[T any](items []T) []*T {
 
 // Listed reports whether the list of an import, or a derived slice, names a cluster, or that is
 // not known: as long as one does, what was imported of that cluster is not removed.
-func (i Imports) Listed(cluster model.ClusterID) bool {
+func (c *Controllers) Listed(cluster model.ClusterID) bool {
 	ctx, listed := context.Background(), false // a cache: it does not wait
 	look := func(names func(metav1.Object) bool) func(client.Object) {
-		return func(o client.Object) { listed = listed || names(o) && !i.isGoing(ctx, o.GetNamespace()) }
+		return func(o client.Object) { listed = listed || names(o) && !c.isGoing(ctx, o.GetNamespace()) }
 	}
 	isListing := look(func(o metav1.Object) bool { return slices.Contains(model.Listed(o), cluster) })
 	err := errors.Join(
-		notify.EachListed(ctx, i.client, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
-		notify.EachListed(ctx, i.client, &mcsv1beta1.ServiceImportList{}, isListing),
-		notify.EachListed(ctx, i.client, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
+		notify.EachListed(ctx, c.client, &corev1.ServiceList{}, isListing, client.HasLabels{model.LabelServiceImported}),
+		notify.EachListed(ctx, c.client, &mcsv1beta1.ServiceImportList{}, isListing),
+		notify.EachListed(ctx, c.client, &discoveryv1.EndpointSliceList{}, look(model.IsManaged),
 			client.HasLabels{model.LabelServiceName}, client.MatchingLabels{model.LabelSourceCluster: string(cluster)}))
 	if err != nil {
 		ctrl.Log.WithName("peer").Error(err, "it is not known whether imports list a cluster", "peer", cluster)
@@ -267,7 +266,7 @@ func (b *base) readLive(ctx context.Context, local decide.LocalExport) decide.Li
 		if absence := b.readAbsence(bounded, &live); err == nil || live.Undefined != "" { // else the kind is defined, but not served
 			err = absence
 		}
-		b.rememberUndefined(ctx, live.Undefined)
+		b.undefined.Store(&undefined{live.Undefined, b.Clock.Now().Add(b.Retry)})
 	}
 	if err != nil {
 		live.Problem = err.Error()
@@ -297,18 +296,6 @@ func (b *base) readAbsence(ctx context.Context, live *decide.Live) error {
 	}
 	live.Version = list.ResourceVersion
 	return nil
-}
-
-// rememberUndefined keeps why ServiceExports are undefined, and logs each cause once.
-func (b *base) rememberUndefined(ctx context.Context, why string) {
-	before := ptr.Deref(b.undefined.Swap(&undefined{why, b.Clock.Now().Add(b.Retry)}), undefined{}).why
-	log := ctrl.LoggerFrom(ctx).WithValues("definition", exportDefinitionName)
-	switch {
-	case why != "" && why != before:
-		log.Error(errors.New(why), "no export is withdrawn because its ServiceExport does not exist")
-	case why == "" && before != "":
-		log.Info("ServiceExports are defined again")
-	}
 }
 
 // own is this cluster's own export as a source of its import. The API server is asked

@@ -89,7 +89,7 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	if o.read { // counting takes a while with many exports
 		o.invalid = from.Invalid()
 		o.exported, o.refusedExports = from.Count(func(namespace string) bool { return !accepted.refuses(namespace) })
-		o.imports = w.imports.Of(id)
+		o.imports = w.imports.Counts(id)
 	}
 	return o, true
 }
@@ -247,7 +247,7 @@ func transitions(before, after *exchangev1alpha1.PeerStatus) (out []metav1.Condi
 
 // Imports is what the controllers know of the imports from each cluster.
 type Imports interface {
-	Of(cluster model.ClusterID) model.ImportCounts
+	Counts(cluster model.ClusterID) model.ImportCounts
 	// Listed reports whether the list of any import has the cluster, or that is not known.
 	Listed(cluster model.ClusterID) bool
 }

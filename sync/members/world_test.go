@@ -138,8 +138,8 @@ func (w *world) lead() {
 	w.writer = &statusWriter{set: w.set, client: w.local, imports: w}
 }
 
-// Of implements Imports.
-func (w *world) Of(id model.ClusterID) model.ImportCounts {
+// Counts implements Imports.
+func (w *world) Counts(id model.ClusterID) model.ImportCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.imports[id]

@@ -88,7 +88,7 @@ func (w wiring) wire() error {
 	return errors.Join(
 		w.Add(prober),
 		w.peers.SetupWithManager(w.Manager),
-		w.peers.SetupStatusWithManager(w.Manager, running.Imports()),
+		w.peers.SetupStatusWithManager(w.Manager, running),
 		status.SetupWithManager(w.Manager, status.Options{
 			Observations: running, Verdicts: evaluation.cache, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
 		}),

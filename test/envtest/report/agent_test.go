@@ -94,7 +94,7 @@ func (c *cluster) start(imports bool) {
 		LocalCluster: n.home.Get, LocalClusterChanged: &notify.Notifier{}, LocalClusterKnown: n.home.Known(), PoliciesChanged: &notify.Notifier{}, ImportDisabled: !imports,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(n.peers.SetupStatusWithManager(mgr, n.running.Imports())).To(Succeed())
+	Expect(n.peers.SetupStatusWithManager(mgr, n.running)).To(Succeed())
 	n.running.DestinationsChanged().Subscribe(func(c notify.Change) { n.changed.add(c.Key) })
 	c.run(n, mgr)
 }

@@ -94,7 +94,7 @@ func (c *cluster) start() {
 		PoliciesChanged: a.policies, Registry: registry, Writer: w, Clock: shifted{}, Retry: retry, HeartbeatInterval: heartbeat,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(a.peers.SetupStatusWithManager(mgr, a.running.Imports())).To(Succeed())
+	Expect(a.peers.SetupStatusWithManager(mgr, a.running)).To(Succeed())
 	Expect(status.SetupWithManager(mgr, status.Options{
 		Observations: a.running, Verdicts: a.admitter, PoliciesChanged: a.policies, Now: shifted{}.Now, Interval: settled / 3,
 	})).To(Succeed())
