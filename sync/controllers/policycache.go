@@ -56,22 +56,13 @@ type PolicyCache struct {
 	mu sync.Mutex
 	// kept are verdicts by key and source cluster, which is empty for an export of this cluster.
 	kept map[types.NamespacedName]map[string]keptVerdict
-	// peers and namespaces count the changes of peers, and of what they say of a namespace.
-	peers      atomic.Uint64
-	namespaces sync.Map // name → *atomic.Uint64
+	// peers counts the changes of peers, and of what they say of namespaces.
+	peers atomic.Uint64
 }
 
-// PeersChanged drops every answer: a peer came, went or changed, but for its liveness. Call it
-// before those are notified who evaluate again.
+// PeersChanged drops every answer: a peer came, went or changed, but for its liveness, or says
+// something else of a namespace. Call it before those are notified who evaluate again.
 func (c *PolicyCache) PeersChanged() { c.peers.Add(1) }
-
-// NamespaceChanged drops the answers on exports of a namespace, of which a peer says something
-// else. Nothing is kept of a namespace without an answer: peers can name any number of them.
-func (c *PolicyCache) NamespaceChanged(name string) {
-	if changes, has := c.namespaces.Load(name); has {
-		changes.(*atomic.Uint64).Add(1)
-	}
-}
 
 // Admit is the answer of the policies to an export as it is stored now. The key of
 // an answer is read before the policies are evaluated, whatever they read
@@ -91,8 +82,7 @@ func (c *PolicyCache) Forget(key types.NamespacedName) {
 // known if it is not known what is published, or if an object cannot be read or does not
 // exist: its absence has no resourceVersion.
 func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExport) verdictInputs {
-	changes, _ := c.namespaces.LoadOrStore(export.Namespace, new(atomic.Uint64))
-	peers, ofNamespace, policies := c.peers.Load(), changes.(*atomic.Uint64).Load(), c.Policies()
+	peers, policies := c.peers.Load(), c.Policies()
 	if export.UID == "" || export.ResourceVersion == "" || policies == "" {
 		return verdictInputs{}
 	}
@@ -105,7 +95,7 @@ func (c *PolicyCache) inputs(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if err != nil {
 		return verdictInputs{}
 	}
-	return inputsOf(policies, published, peers, ofNamespace, decision.AsWritten(export),
+	return inputsOf(policies, published, peers, decision.AsWritten(export),
 		service.UID, service.ResourceVersion, namespace.UID, namespace.ResourceVersion)
 }
 

@@ -163,12 +163,13 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 			return
 		}
 		peerCache.Changed()
-		switch c.What { // before any controller evaluates again
+		if c.What == model.MemberOther || c.What == model.NamespaceChanged {
+			cache.PeersChanged() // before any controller evaluates again
+		}
+		switch c.What {
 		case model.MemberOther:
-			cache.PeersChanged()
 			changed.All()
 		case model.NamespaceChanged:
-			cache.NamespaceChanged(c.Key.Name)
 			keys, _ := notify.ListKeys(context.Background(), w.GetClient(), &mcsv1beta1.ServiceExportList{}, notify.Itself, client.InNamespace(c.Key.Name)) // a cache
 			for _, key := range keys {
 				changed.Publish(notify.Change{From: notify.Origin(c.ID), Key: key})
