@@ -136,7 +136,7 @@ type fakeImports struct {
 
 var imports = &fakeImports{of: map[model.ClusterID]model.ImportCounts{}}
 
-func (i *fakeImports) Of(id model.ClusterID) model.ImportCounts {
+func (i *fakeImports) Counts(id model.ClusterID) model.ImportCounts {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.of[id]
