@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -157,8 +158,8 @@ func UntilAnswered[T any](ctx context.Context, unanswered func(error) bool, requ
 }
 
 // Unanswered reports whether err is that of an API server which is not reached, is
-// starting, or is overloaded. What it answers otherwise is for the reflector: it lists
+// starting, is overloaded, or ends in the middle of its answer. What it answers otherwise is for the reflector: it lists
 // again, for example, from a version that the server has.
 func Unanswered(err error) bool {
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.As(err, new(net.Error)) // as a *url.Error is
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(net.Error)) // as a *url.Error is
 }

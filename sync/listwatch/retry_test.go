@@ -6,6 +6,8 @@ package listwatch
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"syscall"
@@ -57,6 +59,7 @@ func TestOnlyAnAPIServerThatDoesNotAnswerIsAskedAgain(t *testing.T) {
 		"no error":                      {nil, false},
 		"connection refused":            {refused, true},
 		"starting":                      {apierrors.NewServiceUnavailable("starting"), true},
+		"ended in its answer":           {fmt.Errorf("unexpected error when reading response body: %w", io.ErrUnexpectedEOF), true},
 		"overloaded":                    {apierrors.NewTooManyRequests("later", 1), true},
 		"forbidden":                     {apierrors.NewForbidden(schema.GroupResource{Resource: "exportrecords"}, "", errors.New("no")), false},
 		"unauthorized":                  {apierrors.NewUnauthorized("expired"), false},
