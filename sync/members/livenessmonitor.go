@@ -4,7 +4,6 @@
 package members
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/netip"
@@ -50,10 +49,12 @@ func (s *Set) tick() {
 func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
 	if m.heartbeat.undelivered && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/8 {
 		m.heartbeat.undelivered = false
-		// A watch that failed is restarted by its informer, and needs no new connection, which
-		// would list everything. One that is open should have delivered the renewal by now.
+		// A watch that failed is restarted by its reflector. One that is open should have delivered
+		// the renewal by now.
 		if m.inUse() != nil && m.inUse().Watching() {
-			s.reconnect(m, now)
+			s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
+			m.inUse().Reconnect()
+			m.reconnects++
 		}
 	}
 	switch {
@@ -142,21 +143,6 @@ func (s *Set) leaseOverdue(m *member, now time.Time, why remote.Failure) model.M
 	}
 	s.logFailure(m, "the heartbeat of a peer is missing", why)
 	return model.HeartbeatMissing
-}
-
-// reconnect replaces a connection whose watches deliver nothing although the peer
-// renewed its Lease. The old one stays until the new one is synced, which has three times
-// LostAfter for that. One that fails retries by itself: another one would fail like it.
-func (s *Set) reconnect(m *member, now time.Time) {
-	if m.next != nil && (m.next.State().Problem != remote.Failure{} || now.Sub(m.dialed) < 3*s.opts.LostAfter) {
-		return
-	}
-	if err := s.dial(m, cmp.Or(m.claim.config, m.inUse().Config())); err != nil {
-		s.opts.Log.Error(err, "peer not reconnected", "peer", m.id)
-		return
-	}
-	s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
-	m.reconnects++
 }
 
 // Of each peer, up to maxSample endpoints are probed: once its heartbeat is overdue, those

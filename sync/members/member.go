@@ -29,17 +29,16 @@ import (
 )
 
 // member is one peer: the connection that is read, and the one that replaces it once it
-// is synced, after a change of the Secret or because the first is dead.
+// is synced, after a change of the Secret.
 type member struct {
 	id        model.ClusterID
 	claim     claim
 	active    *remote.Connection
 	next      *remote.Connection
-	dialed    time.Time // when next was made
 	heartbeat heartbeat
 	probes    probes
 	restored  time.Time // when its store was last restored from a backup
-	// rejected counts records that are not valid, and reconnects connections that were replaced
+	// rejected counts records that are not valid, and reconnects how often connections were ended
 	// because their watches brought nothing any more.
 	rejected   atomic.Int64
 	reconnects int

@@ -238,7 +238,7 @@ func (s *Set) dial(m *member, config *rest.Config) error {
 		return err
 	}
 	s.retire(m.next)
-	m.next, m.dialed = next, s.opts.Clock.Now()
+	m.next = next
 	return nil
 }
 

@@ -172,6 +172,10 @@ func (c *Connection) Stop() {
 	c.transport.CloseIdleConnections()
 }
 
+// Reconnect ends what is open. Every watch goes on, over another connection, from the version that
+// was read last.
+func (c *Connection) Reconnect() { c.transport.current.Load().dialer.CloseAll() }
+
 // Wait returns when everything that Connect started has ended.
 func (c *Connection) Wait() { c.done.Wait() }
 

@@ -22,6 +22,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/comity-mcs/comity/sync/model"
@@ -57,10 +58,12 @@ type Transport struct {
 	current atomic.Pointer[credentials]
 }
 
-// credentials are a token, and a transport that verifies the server and sends everything else.
+// credentials are a token, and a transport that verifies the server and sends everything else
+// over connections that dialer opens.
 type credentials struct {
-	token string
-	base  *http.Transport
+	token  string
+	base   *http.Transport
+	dialer *connrotation.Dialer
 }
 
 // NewTransport returns a Transport of cluster self that has no credentials yet. Zero fields
@@ -88,11 +91,12 @@ func (t *Transport) Use(config *rest.Config) error {
 	if err != nil {
 		return errors.New("the credentials cannot be used")
 	}
+	dialer := connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext)
 	t.current.Store(&credentials{config.BearerToken, utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig:        verifying,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext:            dialer.DialContext,
 		MaxResponseHeaderBytes: headerBytes,
-	})})
+	}), dialer})
 	return nil
 }
 
