@@ -46,7 +46,8 @@ type remoteServer struct {
 	history   map[string][]string // the lines of all watches, by version; "" for others
 	refuse    func(resource string) (code int, reason string)
 	lists     map[string]int // how often each resource/namespace was listed
-	deaf      bool           // watches that are open bring nothing any more
+	deaf      bool           // watches bring nothing any more
+	stale     bool           // watches that are open do not, and those that are opened do
 	late      string         // the watches of this resource/namespace bring nothing yet
 }
 
@@ -137,7 +138,7 @@ func (r *remoteServer) remove(resource, namespace string, names ...string) {
 
 // send needs mu.
 func (r *remoteServer) send(in, kind string, o metav1.Object) {
-	if r.late == in {
+	if r.deaf || r.late == in {
 		return
 	}
 	data, err := json.Marshal(o)
@@ -149,7 +150,7 @@ func (r *remoteServer) send(in, kind string, o metav1.Object) {
 		r.history[in] = append(r.history[in], "")
 	}
 	r.history[in][r.version] = line
-	if r.deaf {
+	if r.stale {
 		return
 	}
 	for _, w := range r.watches[in] {

@@ -6,7 +6,6 @@ package members
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -277,7 +276,7 @@ func TestDeadWatchesAreFoundWithin30SecondsAndOpenedAgain(t *testing.T) {
 	w.status("b")
 	time.Sleep(1100 * time.Millisecond) // a reflector lists again after a watch that brought nothing for less than a second
 	before, lists := w.active(), 0
-	w.server.change(func() { w.server.deaf, lists = true, w.server.lists["exportrecords/"+shared] })
+	w.server.change(func() { w.server.stale, lists = true, w.server.lists["exportrecords/"+shared] })
 	w.server.put("exportrecords", record(shared, 2))
 	found := 0
 	for s := 1; s <= 30 && found == 0; s++ {
@@ -315,31 +314,6 @@ func heardOf(t *testing.T) (*world, *remote.Connection) {
 	w.pass(5)
 	w.renew(2)
 	return w, w.active()
-}
-
-// A check of the Lease may run between a renewal and its event.
-func TestARenewalThatAWatchDeliversLaterReplacesNoConnection(t *testing.T) {
-	w, before := heardOf(t)
-	var asked atomic.Bool
-	w.mu.Lock()
-	w.answer = func() (string, remote.Failure) { asked.Store(true); return stamp(3), remote.Failure{} }
-	w.mu.Unlock()
-	for s := 0; s < 30 && !asked.Load(); s++ {
-		w.pass(1)
-	}
-	if !asked.Load() {
-		t.Fatal("the Lease was not read")
-	}
-	w.server.put("leases", lease(3))
-	w.await("the watch delivers it", func() bool {
-		w.set.mu.Lock()
-		defer w.set.mu.Unlock()
-		return !w.set.members["b"].heartbeat.undelivered
-	})
-	w.pass(5)
-	if w.state() != model.Connected || w.active() != before || w.reconnects() > 0 {
-		t.Errorf("got %v and another connection", w.state())
-	}
 }
 
 // trying reports whether another connection or token is being tried.

@@ -47,16 +47,6 @@ func (s *Set) tick() {
 // checkHeartbeat updates the liveness of m. The Lease of a peer with a connection is read
 // as soon as a renewal is missing.
 func (s *Set) checkHeartbeat(m *member, now time.Time) model.MemberChanged {
-	if m.heartbeat.undelivered && now.Sub(m.heartbeat.requested) >= s.opts.LostAfter/8 {
-		m.heartbeat.undelivered = false
-		// A watch that failed is restarted by its reflector. One that is open should have delivered
-		// the renewal by now.
-		if m.inUse() != nil && m.inUse().Watching() {
-			s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
-			m.inUse().Reconnect()
-			m.reconnects++
-		}
-	}
 	switch {
 	case !m.heartbeat.missed(now):
 		return nothing
@@ -101,7 +91,14 @@ func (s *Set) leaseChecked(m *member, renewal string, failure remote.Failure) mo
 		return s.leaseOverdue(m, now, because(remote.ReasonHeartbeatMissing,
 			"Lease %s/%[2]s: is not renewed, although the peer's API server answers; remedy: check the Deployment and the log of Comity in cluster %[2]s", model.ExchangeNamespace(m.id), m.id))
 	}
-	p.renewal, p.undelivered = renewal, true // its event may be about to come
+	p.renewal = renewal
+	// A watch that failed is restarted by its reflector. One that is open should have delivered the
+	// renewal; if its event is about to come, little is lost.
+	if m.inUse().Watching() {
+		s.opts.Log.Info("the watches of a peer delivered no changes although there are some, reconnecting", "peer", m.id)
+		m.inUse().Reconnect()
+		m.reconnects++
+	}
 	return s.leaseRenewed(m, now)
 }
 
@@ -113,7 +110,7 @@ func (s *Set) leaseRead(c *remote.Connection, renewal string) {
 		}
 		// The first Lease that is read proves nothing: it may be years old.
 		renewed := m.heartbeat.renewal != "" && m.heartbeat.renewal != renewal
-		m.heartbeat.renewal, m.heartbeat.undelivered = renewal, false
+		m.heartbeat.renewal = renewal
 		if !renewed {
 			return nothing
 		}

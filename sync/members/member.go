@@ -57,8 +57,6 @@ type heartbeat struct {
 	renewal     string    // the last one that was read
 	requesting  bool      // requestLease is running
 	requested   time.Time // when it last started
-	// undelivered is true while requestLease has read a renewal that no watch has delivered.
-	undelivered bool
 	// failure is why there was no renewal when it last ended.
 	failure remote.Failure
 }
