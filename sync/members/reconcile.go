@@ -101,7 +101,7 @@ func (s *Set) refreshAll(ctx context.Context, local client.Client) {
 	var group sync.WaitGroup
 	renew := func(secret *corev1.Secret) {
 		renewed, err := remote.RenewSecret(ctx, s.opts.Self, secret, local, s.opts.Clock.Now())
-		switch log := s.opts.Log.WithValues("secret", secret.Name); {
+		switch log := s.opts.Log.WithValues("name", secret.Name); {
 		case err != nil && ctx.Err() == nil:
 			log.Error(err, "token not renewed, trying again")
 		case renewed:

@@ -106,7 +106,11 @@ func (n *ownNamespace) refusal(ctx context.Context) error {
 	err := n.reader.Get(ctx, types.NamespacedName{Name: n.name}, &found, &client.GetOptions{UnsafeDisableDeepCopy: new(true)})
 	gone := apierrors.IsNotFound(err) || err == nil && found.DeletionTimestamp != nil
 	if n.gone.Swap(gone) != gone {
-		n.log.Info("the namespace of Comity is being deleted, or exists again", "name", n.name, "writes", !gone)
+		said := "the namespace of Comity exists again, writing again"
+		if gone {
+			said = "the namespace of Comity is being deleted, nothing is written any more"
+		}
+		n.log.Info(said, "name", n.name)
 	}
 	if !gone {
 		return nil

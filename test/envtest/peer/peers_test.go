@@ -117,7 +117,7 @@ var _ = Describe("a Peer", Ordered, func() {
 		Eventually(condition("b", "Complete")).Should(And(HavePrefix("False "+model.ReasonMissing), ContainSubstring("kubectl comity confirm missing b"),
 			ContainSubstring("kubectl comity confirm takeover --all --from b")))
 		Expect(stored("b").Status.Exports).To(And(HaveField("Missing", int32(60)), HaveField("Waiting", int32(1000))))
-		Eventually(eventsOn("b")).Should(ContainElements(HavePrefix(model.ReasonMissing), HavePrefix(model.ReasonTakeoverHeld)))
+		Eventually(eventsOn("b")).Should(ContainElement(And(HavePrefix(model.ReasonMissing), ContainSubstring("kubectl comity confirm takeover"))))
 		imports.set("b", model.ImportCounts{})
 		Eventually(condition("b", "Complete")).Should(HavePrefix("True Complete"))
 	})
