@@ -105,19 +105,20 @@ func (n *ownNamespace) refusal(ctx context.Context) error {
 	var found corev1.Namespace
 	err := n.reader.Get(ctx, types.NamespacedName{Name: n.name}, &found, &client.GetOptions{UnsafeDisableDeepCopy: new(true)})
 	gone := apierrors.IsNotFound(err) || err == nil && found.DeletionTimestamp != nil
-	if n.gone.Swap(gone) != gone {
-		said := "the namespace of Comity exists again, writing again"
-		if gone {
-			said = "the namespace of Comity is being deleted, nothing is written any more"
-		}
-		n.log.Info(said, "name", n.name)
-	}
+	before := n.gone.Swap(gone)
 	if !gone {
+		if before {
+			n.log.Info("the namespace of Comity exists again, writing again", "name", n.name)
+		}
 		return nil
 	}
 	message := fmt.Sprintf("Namespace %s, in which Comity runs, is being deleted", n.name)
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
+	refused := &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message,
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: message, Field: "metadata.namespace"}}},
 	}}
+	if !before {
+		n.log.Error(refused, "nothing is written any more")
+	}
+	return refused
 }
