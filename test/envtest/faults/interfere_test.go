@@ -81,7 +81,7 @@ var _ = Describe("FAULT 23: others in the namespaces of users", func() {
 		Eventually(ctx, asBefore).Should(Succeed())
 	}, SpecTimeout(2*time.Minute))
 
-	It("who changes the same object back again and again is answered ever more rarely, and named", func(ctx SpecContext) {
+	It("who changes the same object back again and again is answered more rarely, and named", func(ctx SpecContext) {
 		const ns = "war"
 		setUp(ctx, ns)
 		exportOne(ctx, b, ns, "web", 8080, "10.97.2.1")
