@@ -24,7 +24,7 @@ import (
 )
 
 // driftLimit is how many corrections of a derived object that something else changed are made
-// at once. After these, one is made in each Options.Retry. A user who edits by hand is slower.
+// at once. After these, one is made in three times Options.Retry. A user who edits by hand is slower.
 const driftLimit = 5
 
 // driftLimiter limits how often Comity corrects a derived object that something

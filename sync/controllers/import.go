@@ -47,7 +47,7 @@ type importController struct {
 }
 
 func setupImport(mgr ctrl.Manager, b *base) error {
-	i := &importController{base: b, drift: newDriftLimiter(b.Clock, b.Retry),
+	i := &importController{base: b, drift: newDriftLimiter(b.Clock, 3*b.Retry),
 		leading: sync.OnceValue(b.Clock.Now)}
 	all := &notify.Source{
 		Queue:     b.importQueue,
