@@ -92,7 +92,7 @@ func TestAvailable(t *testing.T) {
 		},
 		{
 			"several say it in other words", out(), known(list(failing("c", model.ReasonNameTaken, "Service x", ten), failing("d", model.ReasonNameTaken, "Service y", ten))),
-			"False/NameTaken: imported by 0 of 2 clusters; NameTaken in c, d since 2026-11-21T10:02:11Z: c reports: Service x",
+			"False/NameTaken: imported by 0 of 2 clusters; NameTaken in c, d since 2026-11-21T10:02:11Z: in c: Service x",
 		},
 		{
 			"the first problem that somebody can mend is the reason", out(), known(list(

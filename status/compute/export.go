@@ -84,12 +84,19 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 		conditions = append(conditions, present(old, condition.TypeReady, condition.TypeConflict)...)
 	} else {
 		conditions = append(conditions,
-			hold(old, condition.Ready(readiness(in, valid)), in.readinessIsSettled),
-			hold(old, condition.Conflict(conflict(seen)), in.conflictIsSettled))
+			// Without an answer of the policies what is published stays.
+			in.hold(condition.Ready(readiness(in, valid)), unanswered(in.Verdict) && seen.Publication == model.PublicationPending),
+			in.hold(condition.Conflict(conflict(seen)), len(seen.Starting) > 0 && !takesNoPart(seen)))
 	}
-	conditions = append(conditions, hold(old, condition.Admitted(admission(in)), in.admissionIsSettled))
+	// A warning may be about a cluster that is not read yet, and a refusal say until when the export is published.
+	partial := seen == nil || in.Verdict.Outcome == decision.Allowed && len(seen.Starting) > 0
+	conditions = append(conditions, in.hold(condition.Admitted(admission(in)), partial || unanswered(in.Verdict)))
 	conditions = append(conditions, availability(in)...)
 	return model.Stamped(conditions, old, in.Export.Generation, now)
+}
+
+func (in ExportInput) hold(wanted metav1.Condition, partial bool) metav1.Condition {
+	return hold(mcsv1beta1.ServiceExportKindName, in.Export.Status.Conditions, wanted, in.Export.Generation, partial)
 }
 
 func (in ExportInput) key() types.NamespacedName {
@@ -230,24 +237,30 @@ func availability(in ExportInput) []metav1.Condition {
 	default:
 		reason, message = reported(destinations, deciders(in.Observation, destinations))
 	}
-	return []metav1.Condition{hold(old, condition.Available(reason, message), in.availabilityIsSettled)}
+	partial := in.Observation.Publication == model.PublicationPending || slices.ContainsFunc(in.Destinations, func(d model.Report) bool { return d.Unsynced })
+	return []metav1.Condition{in.hold(condition.Available(reason, message), partial)}
 }
 
 // reported puts the reports of all destinations together.
 func reported(destinations []model.Report, deciders string) (reason, message string) {
-	imported := model.Map(model.Without(destinations, func(d model.Report) bool { return !d.Imported }), reporter)
-	slices.Sort(imported)
-	groups := grouped(destinations)
-	parts := model.Map(groups, group.part)
-	reason = model.ReasonImported
-	if deciders != "" {
-		reason, parts = condition.ReasonDecidersDiffer, append(parts, part{deciders, 0})
+	var more []part
+	if reason = model.ReasonImported; deciders != "" {
+		reason, more = condition.ReasonDecidersDiffer, []part{{deciders, 0}}
 	}
+	groups, message := summary(destinations, "imported by %d of %d clusters", "imported by the one cluster in scope", "imported by all %d clusters in scope", more...)
 	if len(groups) > 0 && !groups[0].imported {
 		reason = groups[0].reason
 	}
-	return reason, fit(counted(imported, len(destinations),
-		"imported by %d of %d clusters", "imported by the one cluster in scope", "imported by all %d clusters in scope"), parts)
+	return reason, message
+}
+
+// summary says for how many of the clusters all is well, in the formats of counted, and what is
+// not for the others, the worst first.
+func summary(reports []model.Report, some, one, every string, more ...part) ([]group, string) {
+	well := model.Map(model.Without(reports, func(d model.Report) bool { return !d.Imported }), reporter)
+	slices.Sort(well)
+	groups := grouped(reports)
+	return groups, fit(counted(well, len(reports), some, one, every), append(model.Map(groups, group.part), more...))
 }
 
 func reporter(d model.Report) model.ClusterID { return d.Cluster }
@@ -327,7 +340,7 @@ func (g group) part() part {
 	}
 	quoted := plain(g.members[0].Message)
 	if quoted != "" && slices.ContainsFunc(g.members, func(d model.Report) bool { return d.Message != g.members[0].Message }) {
-		quoted = string(clusters[0]) + " reports: " + quoted
+		quoted = "in " + string(clusters[0]) + ": " + quoted
 	}
 	if quoted != "" {
 		quoted = ": " + quoted

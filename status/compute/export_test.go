@@ -306,10 +306,10 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 		},
 		{"a conflict once everybody was read", conflicting, seen(func(o *model.Observation) { o.Starting = nil }), allowed, false},
 		{
-			"a conflict when another one comes to light", conflicting,
+			"a conflict when another one comes to light while a peer is unread", conflicting,
 			seen(func(o *model.Observation) {
 				o.Conflicts = []model.Conflict{{Reason: mcsv1beta1.ServiceExportReasonTypeConflict, Message: "m"}}
-			}), allowed, false,
+			}), allowed, true,
 		},
 		{"a conflict of an export that is withheld", conflicting, seen(func(o *model.Observation) { o.Publication = model.PublicationWithheld }), denied, false},
 		{
@@ -319,7 +319,9 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 		{"a warning while a peer is unread", warned, seen(nil), allowed, true},
 		{"a warning before the loop looked", warned, nil, allowed, true},
 		{"a warning once everybody was read", warned, seen(func(o *model.Observation) { o.Starting = nil }), allowed, false},
-		{"a warning when policy excludes a cluster", warned, seen(nil), excluded, false},
+		{"a warning when policy excludes a cluster while a peer is unread", warned, seen(nil), excluded, true},
+		{"a warning when policy excludes a cluster", warned, seen(func(o *model.Observation) { o.Starting = nil }), excluded, false},
+		{"what was admitted when policy excludes a cluster", passed, seen(nil), excluded, false},
 		{"a warning when policy refuses", warned, seen(nil), denied, false},
 		{"a warning on what was stored before", at(warned, 1, before), seen(nil), allowed, false},
 		{"a verdict while no policy is loaded", passed, seen(nil), decision.Verdict{}, true},

@@ -4,9 +4,7 @@
 package compute
 
 import (
-	"regexp"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,78 +16,29 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// hold gives the condition wanted, or the stored one while too little is known to
-// replace it: isSettled reports whether one that was computed from a partial view may. After
-// a restart peers are read one by one; without this a conflict or a warning would be cleared
-// and set again each time.
-func hold(old []metav1.Condition, wanted metav1.Condition, isSettled func(old, wanted metav1.Condition) bool) metav1.Condition {
+// hold gives the condition wanted, or the stored one of the same generation while the wanted one
+// is partial: computed before all that it may be about was read since the process started.
+// After a restart peers are read one by one; without this a conflict or a warning would be
+// cleared and set again each time. What is worse than the stored one replaces it at once, and so
+// does anything one that says that nothing was to be said yet.
+func hold(kind string, old []metav1.Condition, wanted metav1.Condition, generation int64, partial bool) metav1.Condition {
 	was := meta.FindStatusCondition(old, wanted.Type)
-	if was == nil || isSettled(*was, wanted) {
+	saysNothing := was == nil || was.Status != metav1.ConditionTrue && condition.Quiet(kind, *was)
+	if !partial || saysNothing || was.ObservedGeneration != generation || isWorse(kind, *was, wanted) {
 		return wanted
 	}
 	return *was
+}
+
+func isWorse(kind string, was, wanted metav1.Condition) bool {
+	return wanted.Status != metav1.ConditionUnknown && condition.Warns(kind, wanted) &&
+		(!condition.Warns(kind, was) || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(was.Reason))
 }
 
 // unanswered reports whether no policy was evaluated: the engine has not loaded
 // any yet, or the facts could not be read.
 func unanswered(verdict decision.Verdict) bool {
 	return verdict.Outcome == decision.NotEvaluated && verdict.Digest == ""
-}
-
-// readinessIsSettled: without an answer of the policies what is published stays,
-// so Ready stays True.
-func (in ExportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
-	return !unanswered(in.Verdict) ||
-		old.ObservedGeneration != in.Export.Generation ||
-		old.Status != metav1.ConditionTrue ||
-		wanted.Reason != model.ReasonPending ||
-		in.Observation.Publication != model.PublicationPending
-}
-
-// conflictIsSettled: while peers are being connected to, a stored conflict is neither cleared
-// nor shortened. A new kind of conflict is reported at once.
-func (in ExportInput) conflictIsSettled(old, wanted metav1.Condition) bool {
-	if len(in.Observation.Starting) == 0 || old.Status != metav1.ConditionTrue || takesNoPart(in.Observation) {
-		return true
-	}
-	known := strings.Split(old.Reason, ",")
-	return slices.ContainsFunc(strings.Split(wanted.Reason, ","), func(reason string) bool {
-		return wanted.Status == metav1.ConditionTrue && !slices.Contains(known, reason)
-	})
-}
-
-// admissionIsSettled: a verdict on the same generation stays until the policies
-// are loaded, and its warnings stay while a peer that they may be about is being connected to.
-// A refusal, also one for some clusters, replaces it, unless it was one before: as long as
-// it is not known whether the export is still published, the message may say when it
-// will be withdrawn.
-func (in ExportInput) admissionIsSettled(old, _ metav1.Condition) bool {
-	partial := in.Observation == nil || len(in.Observation.Starting) > 0
-	switch {
-	case old.ObservedGeneration != in.Export.Generation:
-		return true
-	case unanswered(in.Verdict):
-		return false
-	case in.Verdict.Outcome == decision.Allowed && len(in.Verdict.Excluded) == 0 && partial:
-		return old.Reason != condition.ReasonAdmittedWithWarnings
-	case in.Verdict.Outcome == decision.Denied && in.Observation == nil:
-		return old.Reason != model.ReasonPolicyDenied
-	}
-	return true
-}
-
-// readinessIsSettled: while the sync loop has no result, or a source cluster is
-// unsynced, the problems of an import are not known. With the same source clusters
-// and status, the stored condition stays: it may name problems. An import that
-// such a problem kept from being used does not become Pending either.
-func (in ImportInput) readinessIsSettled(old, wanted metav1.Condition) bool {
-	isUnsynced := func(c mcsv1beta1.ClusterStatus) bool {
-		return slices.Contains(in.Observation.Unsynced, model.ClusterID(c.Cluster))
-	}
-	partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(in.clusters)) &&
-		(in.Observation == nil || slices.ContainsFunc(in.Import.Status.Clusters, isUnsynced))
-	return !partial || old.ObservedGeneration != in.Import.Generation || old.Status != wanted.Status ||
-		old.Status != metav1.ConditionTrue && wanted.Reason != model.ReasonPending
 }
 
 // present are the stored conditions of these types.
@@ -101,48 +50,6 @@ func present(old []metav1.Condition, types ...string) []metav1.Condition {
 		}
 	}
 	return found
-}
-
-// availabilityIsSettled: a cluster in scope that is unsynced has not repeated its
-// report yet. Until then the stored condition is replaced only if another cluster
-// has a problem of higher rank.
-func (in ExportInput) availabilityIsSettled(old, wanted metav1.Condition) bool {
-	switch {
-	case old.ObservedGeneration != in.Export.Generation, old.Status == metav1.ConditionUnknown:
-		return true
-	case old.Reason == condition.ReasonNotPublished, old.Reason == condition.ReasonNoDestinations, wanted.Reason == condition.ReasonNotPublished:
-		return true // no report is repeated
-	case in.Observation.Publication == model.PublicationPending:
-		return false // as Ready does
-	case !slices.ContainsFunc(in.Destinations, func(d model.Report) bool { return d.Unsynced }):
-		return true
-	}
-	return wanted.Status == metav1.ConditionFalse &&
-		(old.Status == metav1.ConditionTrue || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(old.Reason))
-}
-
-// sourcesAreSettled: while a source is unsynced, and its state may still be as bad
-// as the stored reason, only a worse reason replaces that.
-func (in ImportInput) sourcesAreSettled(old, wanted metav1.Condition) bool {
-	worse := sourceRank(old.Reason)
-	doubtful := slices.ContainsFunc(in.Observation.Sources, func(s model.Source) bool {
-		return slices.Contains(in.Observation.Unsynced, s.Cluster) && sourceRank(sourceReason(s)) < worse
-	})
-	if doubtful {
-		return sourceRank(wanted.Reason) > worse
-	}
-	return old.ObservedGeneration != in.Import.Generation || !equalButForTimes(old, wanted)
-}
-
-// localTimes are the times in the message of a ServiceImport's Available. A process knows only those since its start.
-var localTimes = regexp.MustCompile(` \(since [^)]*\)`)
-
-// equalButForTimes reports whether the conditions differ in localTimes alone. Then
-// the stored times are right, and a restart writes nothing. It compares whole
-// messages and takes nothing from them.
-func equalButForTimes(old, wanted metav1.Condition) bool {
-	return old.Status == wanted.Status && old.Reason == wanted.Reason &&
-		localTimes.ReplaceAllString(old.Message, "") == localTimes.ReplaceAllString(wanted.Message, "")
 }
 
 // moved reports whether a condition has another status or reason than before.

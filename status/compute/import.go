@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -43,6 +45,10 @@ func (in ImportInput) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: in.Import.Namespace, Name: in.Import.Name}
 }
 
+func (in ImportInput) hold(wanted metav1.Condition, partial bool) metav1.Condition {
+	return hold(mcsv1beta1.ServiceImportKindName, in.Import.Status.Conditions, wanted, in.Import.Generation, partial)
+}
+
 // occasional are the conditions that a ServiceImport does not always have.
 var occasional = []string{condition.TypeAvailable, condition.TypeSourceMissing, condition.TypeFrozen, condition.TypeTakeoverHeld}
 
@@ -64,7 +70,12 @@ func Import(in ImportInput, now metav1.Time) mcsv1beta1.ServiceImportStatus {
 		if in.Slices {
 			status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 		}
-		status.Conditions = []metav1.Condition{hold(old, condition.ImportReady(importReadiness(in)), in.readinessIsSettled)}
+		// Without the observation of a source cluster it is not known which problems there are.
+		isStarting := func(c mcsv1beta1.ClusterStatus) bool {
+			return slices.Contains(in.Observation.Starting, model.ClusterID(c.Cluster))
+		}
+		partial := slices.Equal(sorted(in.Import.Status.Clusters), sorted(in.clusters)) && (in.Observation == nil || slices.ContainsFunc(in.clusters, isStarting))
+		status.Conditions = []metav1.Condition{in.hold(condition.ImportReady(importReadiness(in)), partial)}
 	}
 	if in.Observation == nil {
 		status.Conditions = append(status.Conditions, present(old, occasional...)...)
@@ -107,7 +118,7 @@ func importReadiness(in ImportInput) (reason, message string) {
 	if missing := missing(in); missing != "" {
 		return model.ReasonPending, missing
 	}
-	ids := sorted(in.clusters)
+	ids := model.Without(sorted(in.clusters), in.servesNoPort)
 	if len(ids) == 0 {
 		return model.ReasonPending, "it is not known yet which clusters export this Service" + troubles("; ", problems)
 	}
@@ -117,6 +128,16 @@ func importReadiness(in ImportInput) (reason, message string) {
 	}
 	return condition.ReasonImportReady, fmt.Sprintf("%s.%s.svc.clusterset.local resolves to %s%s%s",
 		in.Import.Name, in.Import.Namespace, resolves, decision.Clusters(ids), troubles("; ", problems))
+}
+
+// servesNoPort reports whether the import has none of the ports of a cluster, because those of other
+// exports have their names or numbers. Its endpoints are left out; condition Conflict says why.
+func (in ImportInput) servesNoPort(id string) bool {
+	if in.Observation == nil || in.Observation.Import == nil {
+		return false
+	}
+	c, has := in.Observation.Import.Constituent(model.ClusterID(id))
+	return has && len(c.Ports) == 0 && len(c.Declared) > 0
 }
 
 // stopper finds, among problems in order, the first that keeps the import from
@@ -169,37 +190,29 @@ func missing(in ImportInput) string {
 	return ""
 }
 
-// sourceState is one state that a cluster which contributes can be in.
-type sourceState struct {
-	reason string
-	// consequence is what it means for the endpoints of such a cluster.
-	consequence string
+// consequences are what a state of a cluster that contributes means for its endpoints.
+var consequences = map[string]string{
+	condition.ReasonDrained:   "endpoints there are the last resort until kubectl comity resume",
+	condition.ReasonLost:      "endpoints there stay in use as long as they answer; bring the cluster back or remove it",
+	condition.ReasonWithdrawn: "endpoints there do not answer either and are the last resort; bring the cluster back or remove it",
 }
 
-// sourceStates are in the order of how bad they are.
-var sourceStates = []sourceState{
-	{condition.ReasonConnected, ""},
-	{condition.ReasonDrained, "endpoints there are the last resort until kubectl comity resume"},
-	{model.ReasonPending, "nothing is known of the connection yet"},
-	{condition.ReasonLost, "endpoints there stay in use as long as they answer; bring the cluster back or remove it"},
-	{condition.ReasonWithdrawn, "endpoints there do not answer either and are the last resort; bring the cluster back or remove it"},
-}
-
-// sourceRank is how bad a state is; -1 if it is none.
-func sourceRank(reason string) int {
-	return slices.IndexFunc(sourceStates, func(s sourceState) bool { return s.reason == reason })
-}
-
-func sourceReason(s model.Source) string {
+// asReport is the state of a source in the form of a report, as which it is put together with
+// the others.
+func asReport(s model.Source) model.Report {
+	// No time is in it: that would be another one after each restart. lastTransitionTime has it.
+	r := model.Report{Cluster: s.Cluster, Imported: s.Liveness.State == model.Connected && !s.Down, Reason: cmp.Or(string(s.Liveness.State), model.ReasonPending)}
 	switch {
 	case s.Down:
-		return condition.ReasonWithdrawn
-	case s.Liveness.State == "":
-		return model.ReasonPending
-	case s.Drained && s.Liveness.State == model.Connected:
-		return condition.ReasonDrained
+		r.Reason = condition.ReasonWithdrawn
+	case r.Imported && s.Drained:
+		r.Reason = condition.ReasonDrained
+	case r.Imported:
+		r.Reason = model.ReasonImported
 	}
-	return string(s.Liveness.State) // the reason is the same word
+	causes := model.Without([]string{consequences[r.Reason], s.Liveness.Reason, s.Liveness.Message}, func(text string) bool { return text == "" })
+	r.Message = strings.Join(causes, ": ")
+	return r
 }
 
 // maxTiers bounds what Available says of tiers, in bytes.
@@ -223,54 +236,23 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 		}
 		message = model.Bound(plain(tiers.String()), maxTiers) + "; " + message
 	}
-	return []metav1.Condition{hold(old, condition.SourcesAvailable(reason, message), in.sourcesAreSettled)}
+	// A source that is not read may still be as bad as the stored reason.
+	stored := ptr.Deref(meta.FindStatusCondition(old, condition.TypeAvailable), metav1.Condition{}).Reason
+	isDoubtful := func(s model.Source) bool {
+		return slices.Contains(in.Observation.Unsynced, s.Cluster) && condition.ProblemRank(asReport(s).Reason) > condition.ProblemRank(stored)
+	}
+	return []metav1.Condition{in.hold(condition.SourcesAvailable(reason, message), slices.ContainsFunc(in.Observation.Sources, isDoubtful))}
 }
 
 // worstSource gives the worst state as reason, and names every cluster that is not
 // Connected.
 func worstSource(sources []model.Source) (reason, message string) {
-	sorted := slices.SortedStableFunc(slices.Values(sources), func(a, b model.Source) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	byState := map[string][]model.Source{}
-	var connected []model.ClusterID
-	for _, s := range sorted {
-		state := sourceReason(s)
-		byState[state] = append(byState[state], s)
-		if s.Liveness.State == model.Connected && !s.Down {
-			connected = append(connected, s.Cluster)
-		}
+	groups, message := summary(model.Map(sources, asReport),
+		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected")
+	if len(groups) > 0 {
+		return groups[0].reason, message
 	}
-	var parts []part
-	for _, state := range slices.Backward(sourceStates[1:]) {
-		if in := byState[state.reason]; len(in) > 0 {
-			parts = append(parts, state.part(in))
-			reason = cmp.Or(reason, state.reason)
-		}
-	}
-	return cmp.Or(reason, condition.ReasonConnected), fit(counted(connected, len(sources),
-		"%d of %d clusters that export it are connected", "the only cluster that exports it is connected", "all %d clusters that export it are connected"), parts)
-}
-
-// part is "b (since ..., last confirmed ...) is Lost: why; its endpoints stay in use".
-func (s sourceState) part(sources []model.Source) part {
-	entries := make([]string, len(sources))
-	for i, one := range sources {
-		entries[i] = string(one.Cluster)
-		if c := one.Liveness; !c.Since.IsZero() {
-			entries[i] += " (since " + moment(c.Since)
-			if !c.Confirmed.IsZero() {
-				entries[i] += ", last confirmed " + moment(c.Confirmed)
-			}
-			entries[i] += ")"
-		}
-	}
-	verb, cause := " is ", ""
-	if c := sources[0].Liveness; c.Reason != "" || c.Message != "" {
-		cause = ": " + plain(strings.Trim(c.Reason+": "+c.Message, ": "))
-	}
-	if len(sources) > 1 {
-		verb, cause = " are ", " ("+string(sources[0].Cluster)+cause+")"
-	}
-	return part{decision.Some(entries, maxNamed) + verb + s.reason + model.Bound(cause, maxQuoted) + "; " + s.consequence, len(sources)}
+	return condition.ReasonConnected, message
 }
 
 // served are the sources of which something is served, or kept.

@@ -44,6 +44,11 @@ func TestImport(t *testing.T) {
 	unassigned.Annotations = nil
 	troubled := from("b")
 	troubled.Problems = []model.Problem{{Reason: model.ReasonNameTaken, Message: "Service default/derived-1 is not Comity's; rename it"}}
+	conflicting := from("a", "b")
+	conflicting.Import.Constituents[0].Ports = []mcsv1beta1.ServicePort{{Name: "http", Port: 80}}
+	for i := range conflicting.Import.Constituents {
+		conflicting.Import.Constituents[i].Declared = []mcsv1beta1.ServicePort{{Name: "http", Port: int32(80 + i)}}
+	}
 	cases := []struct {
 		name string
 		in   ImportInput
@@ -54,6 +59,11 @@ func TestImport(t *testing.T) {
 			"an import that works",
 			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9", "fd00::9"), Derived: &corev1.Service{}, Slices: true, Observation: from("b", "a")},
 			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9, fd00::9 and leads to clusters a, b", "Present",
+		},
+		{
+			"the port of one cluster conflicts, and nothing leads there",
+			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: conflicting},
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster a", "Present",
 		},
 		{
 			"a headless import, which has no address of its own",
@@ -191,9 +201,9 @@ func TestImportStatusIsBoundAndStableWithAHundredClusters(t *testing.T) {
 
 func TestAProblemIsNotForgottenWhileItCannotBeSeen(t *testing.T) {
 	const told = "web.default.svc.clusterset.local resolves; Service default/derived-1 is not Comity's; rename it"
-	unread, alone := &model.Observation{Unsynced: []model.ClusterID{"a"}}, from("b")
+	unread, alone := &model.Observation{Unsynced: []model.ClusterID{"a"}, Starting: []model.ClusterID{"a"}}, from("b")
 	joined := from("b")
-	joined.Unsynced = []model.ClusterID{"a"}
+	joined.Unsynced, joined.Starting = unread.Unsynced, unread.Starting
 	for name, c := range map[string]struct {
 		seen *model.Observation
 		kept bool

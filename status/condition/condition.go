@@ -301,9 +301,13 @@ var problemsHere = []string{
 	model.ReasonContested, model.ReasonInvalidAnnotation, model.ReasonTooManyZones, model.ReasonSliceMissing,
 }
 
-// ProblemRank orders the reasons of problems; an unknown one comes last.
+// ProblemRank orders the reasons of problems; an unknown one comes last. That of endpoints that
+// do not answer comes first.
 func ProblemRank(reason string) int {
-	if i := slices.Index(problems, reason); i >= 0 {
+	switch i := slices.Index(problems, reason); {
+	case reason == ReasonWithdrawn:
+		return -1
+	case i >= 0:
 		return i
 	}
 	return len(problems)

@@ -68,7 +68,7 @@ var _ = Describe("FAULT 21: the credential with which b reads a", Ordered, Seria
 		// An open watch outlives its token, so the connection is reset too.
 		Expect(clusterB.Block(ctx, clusterA.Cluster)).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) { Expect(clusterB.Unblock(ctx)).To(Succeed()) })
-		Expect(clusterB.expectSource(ctx, key, condition.ReasonLost)).To(ContainSubstring("last confirmed"))
+		Expect(clusterB.expectSource(ctx, key, condition.ReasonLost)).To(ContainSubstring("endpoints there stay in use"))
 		Expect(clusterB.Unblock(ctx)).To(Succeed())
 		Eventually(ctx, clusterB.peerConditions).WithArguments(ctx, clusterA).
 			Should(ContainElement(And(HaveField("Type", exchangev1alpha1.PeerConnected), HaveField("Status", Not(Equal(metav1.ConditionTrue))), HaveField("Message", ContainSubstring("kubectl comity join")))))
