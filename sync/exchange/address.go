@@ -18,25 +18,6 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// Reasons for which parts of a peer's slices are left out, one word each, besides those of
-// parseAddress.
-const (
-	// reasonOverlap: the address is in a pod or Service CIDR of this cluster.
-	reasonOverlap = "Overlap"
-	// reasonNotAccepted: it is in no CIDR that the local administrator accepts.
-	reasonNotAccepted = "NotAccepted"
-	// reasonInvalid: the EndpointSlice API does not allow it.
-	reasonInvalid = "Invalid"
-	// reasonTooLarge: BoundSlice left out the slice.
-	reasonTooLarge = "TooLarge"
-)
-
-// problemOf is the reason of the problem with what is left out for a reason: that of
-// InvalidEndpoints for any other.
-var problemOf = map[string]string{
-	reasonOverlap: model.ReasonAddressOverlap, reasonNotAccepted: model.ReasonAddressNotAccepted, reasonTooLarge: model.ReasonLimitExceeded,
-}
-
 // Filter holds the CIDRs in which the endpoints of one peer may be. They come from
 // the local administrator, never from the peer. The zero value accepts no address.
 // The prefixes have no host bits, and none is an IPv4-mapped IPv6 prefix.
@@ -49,16 +30,17 @@ type Filter struct {
 	model.LocalCluster
 }
 
-// CheckAddress returns why no pod of the peer can have this address: one word, empty if one can.
+// CheckAddress returns why no pod of the peer can have this address: the reason of a problem;
+// empty if one can.
 func (f *Filter) CheckAddress(family discoveryv1.AddressType, address string) string {
-	ip, reason := parseAddress(family, address)
+	ip, isPods := parseAddress(family, address)
 	switch {
-	case reason != "":
-		return reason
+	case !isPods:
+		return model.ReasonInvalidEndpoints
 	case containsAddr(f.PodCIDRs, ip) || containsAddr(f.ServiceCIDRs, ip):
-		return reasonOverlap
+		return model.ReasonAddressOverlap
 	case !containsAddr(f.Accepted, ip):
-		return reasonNotAccepted
+		return model.ReasonAddressNotAccepted
 	}
 	return ""
 }
@@ -76,29 +58,15 @@ var (
 	translatedIPv4 = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
 )
 
-// parseAddress returns no reason if a pod of any cluster can have the address, and else why
-// not. For some reasons the API server would refuse the whole slice.
-func parseAddress(family discoveryv1.AddressType, address string) (ip netip.Addr, reason string) {
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// parseAddress reports whether a pod of any cluster can have the address. Because of some that
+// none can have, the API server would refuse the whole slice.
+func parseAddress(family discoveryv1.AddressType, address string) (ip netip.Addr, isPods bool) {
 	ip, err := netip.ParseAddr(address)
-	switch {
-	case err != nil || ip.Zone() != "" || ip.Is6() && !ip.Is4In6() && !canonical(ip, address):
-		reason = "Malformed"
-	case ip.Is4In6() || ip.Is4() != (family == discoveryv1.AddressTypeIPv4):
-		reason = "WrongFamily"
-	case ip.IsUnspecified() || thisNetwork.Contains(ip):
-		reason = "Unspecified"
-	case ip.IsLoopback():
-		reason = "Loopback"
-	case ip.IsLinkLocalUnicast():
-		reason = "LinkLocal"
-	case ip.IsMulticast():
-		reason = "Multicast"
-	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		reason = "Broadcast"
-	case compatibleIPv4.Contains(ip) || translatedIPv4.Contains(ip):
-		reason = "WrongFamily"
-	}
-	return ip, reason
+	isMalformed := err != nil || ip.Zone() != "" || ip.Is4In6() || ip.Is6() && !canonical(ip, address) || ip.Is4() != (family == discoveryv1.AddressTypeIPv4)
+	isSpecial := ip.IsUnspecified() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip == broadcast
+	return ip, !isMalformed && !isSpecial && !thisNetwork.Contains(ip) && !compatibleIPv4.Contains(ip) && !translatedIPv4.Contains(ip)
 }
 
 // canonical reports whether address is ip in canonical form, the only one that the
@@ -108,8 +76,7 @@ func canonical(ip netip.Addr, address string) bool {
 	return string(ip.AppendTo(buffer[:0])) == address
 }
 
-// Report lists what CleanSlice left out, by reason: one word, that of CheckAddress, TooLarge,
-// or Invalid for any other part. Nil is an empty report.
+// Report lists what CleanSlice left out, by the reason of the problem. Nil is an empty report.
 type Report map[string]Dropped
 
 // Dropped are the parts of a peer's slices that were left out for one reason.
@@ -132,39 +99,27 @@ func (r Report) Add(other Report) {
 // left out of the slices of cluster, at most one problem of each reason. The
 // filter is the one that was used. The messages are bounded, the same for the same slices, and name no cluster but cluster,
 // so cluster may be shown them.
-func (r Report) Problems(cluster model.ClusterID, filter Filter) []model.Problem {
-	counts, examples := map[string][]string{}, map[string][]string{} // by reason of the problem
+func (r Report) Problems(cluster model.ClusterID, filter Filter) (out []model.Problem) {
 	for _, reason := range slices.Sorted(maps.Keys(r)) {
-		problem := cmp.Or(problemOf[reason], model.ReasonInvalidEndpoints)
-		counts[problem] = append(counts[problem], fmt.Sprintf("%d %s", r[reason].Count, reason))
-		examples[problem] = append(examples[problem], r[reason].First)
-	}
-	var out []model.Problem
-	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		// The counts come early: of several problems in one condition, the end may be cut.
-		text := fmt.Sprintf("%s: %s", remedy(reason, strings.Join(counts[reason], ", "), cluster, filter), strings.Join(examples[reason], ", "))
+		what, why := leftOut(reason, cluster, filter)
+		// The count comes early: of several problems in one condition, the end may be cut.
+		text := fmt.Sprintf("%d %s of cluster %s are left out, because %s; the first is %s", r[reason].Count, what, cluster, why, r[reason].First)
 		out = append(out, model.Problem{Reason: reason, Cluster: cluster, Message: model.Bound(text, model.MaxEventNote)})
 	}
 	return out
 }
 
-// remedy says what is left out of the slices of cluster, how often, why, and what to do about it.
-func remedy(reason, counts string, cluster model.ClusterID, filter Filter) string {
-	what, why := "endpoint addresses", ""
+// leftOut says what is left out of the slices of cluster for a reason, why, and what to do about it.
+func leftOut(reason string, cluster model.ClusterID, filter Filter) (what, why string) {
 	switch reason {
 	case model.ReasonAddressOverlap:
-		why = fmt.Sprintf("they are in ranges of this cluster (pods %s; Services %s); give one of the two other ranges", join(filter.PodCIDRs), join(filter.ServiceCIDRs))
+		return "endpoint addresses", fmt.Sprintf("they are in ranges of this cluster (pods %s; Services %s); give one of the two other ranges", join(filter.PodCIDRs), join(filter.ServiceCIDRs))
 	case model.ReasonAddressNotAccepted:
-		why = fmt.Sprintf("only %s are accepted; if they are those of its pods, add their CIDR to spec.acceptedCIDRs of Peer %s", join(filter.Accepted), cluster)
-		if len(filter.Accepted) == 0 {
-			why = fmt.Sprintf("none is accepted; list its pod CIDRs in spec.acceptedCIDRs of Peer %s", cluster)
-		}
+		return "endpoint addresses", fmt.Sprintf("those accepted are %s; if they are of its pods, add their CIDR to spec.acceptedCIDRs of Peer %s", cmp.Or(join(filter.Accepted), "none"), cluster)
 	case model.ReasonLimitExceeded:
-		what, why = "EndpointSlices", fmt.Sprintf("at most %d bytes and %d addresses of one are imported; split them there", maxSliceBytes, maxSliceAddresses)
-	default:
-		what, why = "parts of the EndpointSlices", "they are not valid; correct them there"
+		return "EndpointSlices", fmt.Sprintf("at most %d bytes and %d addresses of one are imported; split them there", maxSliceBytes, maxSliceAddresses)
 	}
-	return fmt.Sprintf("%s of cluster %s are left out (%s), because %s", what, cluster, counts, why)
+	return "parts of the EndpointSlices", "they are not valid, or no Pod can have such an address; correct them there"
 }
 
 func join(prefixes []netip.Prefix) string {

@@ -148,13 +148,13 @@ func CleanSlice(slice *discoveryv1.EndpointSlice, filter Filter) (*discoveryv1.E
 	_, source, ok := SliceKey(slice)
 	switch {
 	case slice.AddressType == tooLarge:
-		c.drop(reasonTooLarge, source, "endpoints")
+		c.drop(model.ReasonLimitExceeded, source, "endpoints")
 	case !hasIPs(slice):
-		c.drop(reasonInvalid, string(slice.AddressType), "addressType")
+		c.drop(model.ReasonInvalidEndpoints, string(slice.AddressType), "addressType")
 	case len(slice.Endpoints) > maxEndpoints:
-		c.drop(reasonInvalid, fmt.Sprintf("%d endpoints", len(slice.Endpoints)), "endpoints")
+		c.drop(model.ReasonInvalidEndpoints, fmt.Sprintf("%d endpoints", len(slice.Endpoints)), "endpoints")
 	case !ok:
-		c.drop(reasonInvalid, slice.Annotations[model.AnnotationSourceSlice], "metadata")
+		c.drop(model.ReasonInvalidEndpoints, slice.Annotations[model.AnnotationSourceSlice], "metadata")
 	}
 	if c.report != nil {
 		return nil, c.report
@@ -195,13 +195,13 @@ func (c *cleaner) labels() map[string]string {
 		value := c.slice.Labels[key]
 		switch {
 		case len(validation.IsQualifiedName(key)) > 0 || !isLabelValue(value):
-			c.drop(reasonInvalid, key, "metadata.labels")
+			c.drop(model.ReasonInvalidEndpoints, key, "metadata.labels")
 		case len(c.slice.Labels) <= maxMapEntries || key == model.LabelExportNamespace || key == model.LabelExportName:
 			out[key] = value
 		}
 	}
 	if len(c.slice.Labels) > maxMapEntries {
-		c.drop(reasonInvalid, fmt.Sprintf("%d labels", len(c.slice.Labels)), "metadata.labels")
+		c.drop(model.ReasonInvalidEndpoints, fmt.Sprintf("%d labels", len(c.slice.Labels)), "metadata.labels")
 	}
 	return out
 }
@@ -214,14 +214,14 @@ func (c *cleaner) endpoints() []discoveryv1.Endpoint {
 			continue
 		}
 		if name := endpoint.Hostname; name != nil && !isLabel(*name) {
-			c.drop(reasonInvalid, *name, "endpoints[%d].hostname", i)
+			c.drop(model.ReasonInvalidEndpoints, *name, "endpoints[%d].hostname", i)
 			endpoint.Hostname = nil
 		}
 		if zone := endpoint.Zone; zone != nil && *zone != c.zone {
 			if isLabelValue(*zone) {
 				c.zone = *zone
 			} else {
-				c.drop(reasonInvalid, *zone, "endpoints[%d].zone", i)
+				c.drop(model.ReasonInvalidEndpoints, *zone, "endpoints[%d].zone", i)
 				endpoint.Zone = nil
 			}
 		}
@@ -233,7 +233,7 @@ func (c *cleaner) endpoints() []discoveryv1.Endpoint {
 // addresses keeps the valid addresses of an endpoint.
 func (c *cleaner) addresses(endpoint int, in []string) []string {
 	if len(in) == 0 || len(in) > maxAddresses {
-		c.drop(reasonInvalid, fmt.Sprintf("%d addresses", len(in)), "endpoints[%d].addresses", endpoint)
+		c.drop(model.ReasonInvalidEndpoints, fmt.Sprintf("%d addresses", len(in)), "endpoints[%d].addresses", endpoint)
 		return nil
 	}
 	isDropped := func(address string) bool { return c.filter.CheckAddress(c.slice.AddressType, address) != "" }
@@ -251,7 +251,7 @@ func (c *cleaner) addresses(endpoint int, in []string) []string {
 // ports keeps the ports that the EndpointSlice API allows.
 func (c *cleaner) ports() []discoveryv1.EndpointPort {
 	if len(c.slice.Ports) > maxPorts {
-		c.drop(reasonInvalid, fmt.Sprintf("%d ports", len(c.slice.Ports)), "ports")
+		c.drop(model.ReasonInvalidEndpoints, fmt.Sprintf("%d ports", len(c.slice.Ports)), "ports")
 		return nil
 	}
 	out := make([]discoveryv1.EndpointPort, 0, len(c.slice.Ports))
@@ -261,7 +261,7 @@ func (c *cleaner) ports() []discoveryv1.EndpointPort {
 		valid := !names[name] && (name == "" || isLabel(name)) && (port.Port == nil || isPort(*port.Port)) && isProtocol(ptr.Deref(port.Protocol, "")) &&
 			(port.AppProtocol == nil || len(validation.IsQualifiedName(*port.AppProtocol)) == 0)
 		if !valid {
-			c.drop(reasonInvalid, name, "ports[%d]", i)
+			c.drop(model.ReasonInvalidEndpoints, name, "ports[%d]", i)
 			continue
 		}
 		names[name] = true
