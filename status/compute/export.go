@@ -89,8 +89,9 @@ func Export(in ExportInput, now metav1.Time) []metav1.Condition {
 			in.hold(condition.Conflict(conflict(seen)), len(seen.Starting) > 0 && !takesNoPart(seen)))
 	}
 	// A warning may be about a cluster that is not read yet, and a refusal say until when the export is published.
-	partial := seen == nil || in.Verdict.Outcome == decision.Allowed && len(seen.Starting) > 0
-	conditions = append(conditions, in.hold(condition.Admitted(admission(in)), partial || unanswered(in.Verdict)))
+	warned := reasonOf(old, condition.TypeAdmitted) == condition.ReasonAdmittedWithWarnings
+	partial := unanswered(in.Verdict) || seen == nil && in.Verdict.Outcome == decision.Denied || warned && (seen == nil || len(seen.Starting) > 0)
+	conditions = append(conditions, in.hold(condition.Admitted(admission(in)), partial))
 	conditions = append(conditions, availability(in)...)
 	return model.Stamped(conditions, old, in.Export.Generation, now)
 }

@@ -323,6 +323,7 @@ func TestWhatIsNotKnownYetStaysAsItIs(t *testing.T) {
 		{"a warning when policy excludes a cluster", warned, seen(func(o *model.Observation) { o.Starting = nil }), excluded, false},
 		{"what was admitted when policy excludes a cluster", passed, seen(nil), excluded, false},
 		{"a warning when policy refuses", warned, seen(nil), denied, false},
+		{"a refusal when policy allows it", at(condition.Admitted(model.ReasonPolicyDenied, "no"), 2, before), nil, allowed, false},
 		{"a warning on what was stored before", at(warned, 1, before), seen(nil), allowed, false},
 		{"a verdict while no policy is loaded", passed, seen(nil), decision.Verdict{}, true},
 		{"a verdict when the policies fail", passed, seen(nil), decision.Verdict{Digest: "d", Problem: "p"}, false},

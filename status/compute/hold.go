@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -33,6 +34,11 @@ func hold(kind string, old []metav1.Condition, wanted metav1.Condition, generati
 func isWorse(kind string, was, wanted metav1.Condition) bool {
 	return wanted.Status != metav1.ConditionUnknown && condition.Warns(kind, wanted) &&
 		(!condition.Warns(kind, was) || condition.ProblemRank(wanted.Reason) < condition.ProblemRank(was.Reason))
+}
+
+// reasonOf is the stored reason of a condition; empty if there is none.
+func reasonOf(old []metav1.Condition, typ string) string {
+	return ptr.Deref(meta.FindStatusCondition(old, typ), metav1.Condition{}).Reason
 }
 
 // unanswered reports whether no policy was evaluated: the engine has not loaded

@@ -10,11 +10,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -237,9 +235,9 @@ func sourcesAvailable(in ImportInput) []metav1.Condition {
 		message = model.Bound(plain(tiers.String()), maxTiers) + "; " + message
 	}
 	// A source that is not read may still be as bad as the stored reason.
-	stored := ptr.Deref(meta.FindStatusCondition(old, condition.TypeAvailable), metav1.Condition{}).Reason
+	stored := condition.ProblemRank(reasonOf(old, condition.TypeAvailable))
 	isDoubtful := func(s model.Source) bool {
-		return slices.Contains(in.Observation.Unsynced, s.Cluster) && condition.ProblemRank(asReport(s).Reason) > condition.ProblemRank(stored)
+		return slices.Contains(in.Observation.Unsynced, s.Cluster) && condition.ProblemRank(asReport(s).Reason) > stored
 	}
 	return []metav1.Condition{in.hold(condition.SourcesAvailable(reason, message), slices.ContainsFunc(in.Observation.Sources, isDoubtful))}
 }

@@ -6,7 +6,6 @@ package decide
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -104,29 +103,7 @@ func problem(reason string, of model.ClusterID, format string, args ...any) mode
 }
 
 // rules are the reasons of problems that say that this cluster keeps an export out, or may.
-var rules = []string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceMismatch, model.ReasonNamespaceUnknown, model.ReasonNamespaceNotAccepted}
-
-// byRule is what is reported to source if this cluster keeps its export out; false if it
-// does not. It names no other cluster, and of what could not be evaluated no more than
-// that.
-func (v ReportView) byRule(source model.ClusterID) (model.Report, bool) {
-	for _, p := range v.Observation.Problems {
-		if p.Cluster != source || !slices.Contains(rules, p.Reason) {
-			continue
-		}
-		out := model.Report{Reason: p.Reason, Message: p.Message}
-		switch p.Reason {
-		case model.ReasonNamespaceUnknown:
-			out.Imported, out.Message = v.contributes(source), fmt.Sprintf(
-				"cluster %s does not know the identity of Namespace %s in cluster %s, and imports nothing new; select the Namespace with --publish-namespaces there", v.Self, v.Key.Namespace, source)
-		case model.ReasonNotEvaluated:
-			out.Imported, out.Message = v.contributes(source), fmt.Sprintf(
-				"cluster %s could not evaluate whether it may import the export, and imports nothing new; the ExportPolicies there, and annotation %s of Namespace %s there, say why", v.Self, model.AnnotationImportFrom, v.Key.Namespace)
-		}
-		return out, true
-	}
-	return model.Report{}, false
-}
+var rules = []string{model.ReasonPolicyDenied, model.ReasonNotEvaluated, model.ReasonNamespaceMismatch, model.ReasonNamespaceUnknown}
 
 // sameness compares the identity of the namespace of an export, so that what the webhook
 // of the exporter did not compare, because it was down or bypassed or the label came

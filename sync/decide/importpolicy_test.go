@@ -138,9 +138,9 @@ func TestWhatPoliciesKeepOutIsReported(t *testing.T) {
 		"denied":                          {verdicts: "cd da", source: "c", reason: "PolicyDenied", message: "the export of cluster c is not imported: [p] no imports from c. Remedy: Ask."},
 		"denied, though it stands":        {verdicts: "ca dd", source: "d", reason: "PolicyDenied", message: "[p] no imports from d. Remedy: Ask."},
 		"not listed":                      {from: "d", source: "c", reason: "PolicyDenied", message: "Namespace shop, annotation comity.dev/import-from: it does not list cluster c; to import from there, add it"},
-		"not evaluated":                   {verdicts: "cn da", source: "c", reason: "NotEvaluated", message: "cluster a could not evaluate whether it may import the export"},
-		"not evaluated, and it stands":    {verdicts: "ca dn", source: "d", imported: true, reason: "NotEvaluated", message: "imports nothing new"},
-		"the annotation cannot be read":   {from: "c,,d", source: "c", reason: "NotEvaluated", message: "annotation comity.dev/import-from of Namespace shop there"},
+		"not evaluated":                   {verdicts: "cn da", source: "c", reason: "NotEvaluated", message: "in cluster a: whether the export may be imported could not be evaluated"},
+		"not evaluated, and it stands":    {verdicts: "ca dn", source: "d", imported: true, reason: "NotEvaluated", message: "nothing new of it is"},
+		"the annotation cannot be read":   {from: "c,,d", source: "c", reason: "NotEvaluated", message: "annotation comity.dev/import-from of the Namespace there"},
 		"another is denied":               {verdicts: "cd da", source: "d", imported: true, reason: "Imported"},
 		"a policy warns: nothing to tell": {verdicts: "cw da", source: "c", imported: true, reason: "Imported"},
 	} {

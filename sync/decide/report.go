@@ -111,8 +111,10 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 	case v.Namespace.Reason != "":
 		return v.Namespace, true
 	}
-	if kept, is := v.byRule(source); is {
-		return kept, true
+	for _, p := range v.Observation.Problems { // this cluster keeps the export out, or may
+		if p.Cluster == source && slices.Contains(rules, p.Reason) {
+			return model.Report{Imported: v.contributes(source), Reason: p.Reason, Message: v.tell(p)}, true
+		}
 	}
 	if v.Observation.Import == nil {
 		return model.Report{}, false
@@ -124,16 +126,16 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 	for _, p := range v.Observation.Problems {
 		if p.Cluster == source {
 			leftOut = append(leftOut, p)
-		} else if message := v.prevented(p.Reason, source); p.Cluster == "" && message != "" {
-			return model.Report{Reason: p.Reason, Message: message}, true
+		} else if p.Cluster == "" && v.prevents(p.Reason, source) {
+			return model.Report{Reason: p.Reason, Message: v.tell(p)}, true
 		}
 	}
 	if len(leftOut) == 0 {
 		if slices.ContainsFunc(v.Observation.Sources, func(s model.Source) bool { return s.Starting }) {
 			return model.Report{}, false // whether it waits, and for what, is not known
 		}
-		if text := v.frozen(source); text != "" {
-			return model.Report{Imported: true, Reason: model.ReasonFrozen, Message: text}, true
+		if f := v.Observation.Freeze; f.IsAwaited() && f.By.Cluster != source {
+			return model.Report{Imported: true, Reason: model.ReasonFrozen, Message: v.tell(model.Problem{Reason: model.ReasonFrozen})}, true
 		}
 		if held := model.ReportTakeovers(v.Observation.Takeovers, source, v.Self, v.Key); held != "" {
 			return model.Report{Imported: true, Reason: model.ReasonTakeoverHeld, Message: model.Bound(held, maxMessage)}, true
@@ -142,21 +144,7 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 	}
 	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonSliceMissing })
 	isPart := slices.ContainsFunc(from.Slices, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) > 0 })
-	return model.Report{Imported: kept || isPart, Reason: leftOut[0].Reason, Message: v.leftOut(source, leftOut)}, true
-}
-
-// frozen says to source that what it asks for waits, and where; empty if it does not. It
-// names no third cluster.
-func (v ReportView) frozen(source model.ClusterID) string {
-	f := v.Observation.Freeze
-	if !f.IsAwaited() || f.By.Cluster == source {
-		return ""
-	}
-	by := "another cluster"
-	if f.By.Cluster == v.Self {
-		by = "cluster " + string(v.Self)
-	}
-	return fmt.Sprintf("see condition Frozen of ServiceImport %s in cluster %s, which has the command that ends it: the export of %s decides the import there, and is not read or missing", v.Key, v.Self, by)
+	return model.Report{Imported: kept || isPart, Reason: leftOut[0].Reason, Message: model.Bound(strings.Join(slices.Compact(model.Map(leftOut, v.tell)), "; "), maxMessage)}, true
 }
 
 // contributes reports whether something of source is imported, or kept.
@@ -180,39 +168,34 @@ func notImported(reason, format string, args ...any) model.Report {
 	return model.Report{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// prevented says why a problem with this cluster's own objects keeps the export of source
-// from being imported; empty if it does not: a name that is taken need not, since a derived
-// Service has a second one. It does not repeat the message of the problem, which may name
-// objects and clusters that the reader of the report must not learn of.
-func (v ReportView) prevented(reason string, source model.ClusterID) string {
-	switch {
-	case reason == model.ReasonForeignImport:
-		return fmt.Sprintf("cluster %s has a ServiceImport %s that Comity did not make; rename the Service, or delete that", v.Self, v.Key)
-	case reason == model.ReasonNameTaken && !v.contributes(source):
-		return fmt.Sprintf("other objects in namespace %s of cluster %s have the names of the derived Service; the events of ServiceImport %s there name them",
-			v.Key.Namespace, v.Self, v.Key)
-	case reason == model.ReasonIPFamilyNotSupported:
-		return fmt.Sprintf("cluster %s has none of the IP families of Service %s; export it with one that the cluster has", v.Self, v.Key)
-	case reason == model.ReasonRefused:
-		return fmt.Sprintf("the API server of cluster %s refuses what importing %s needs; the log of Comity there says why", v.Self, v.Key)
+// prevents reports whether a problem with this cluster's own objects keeps the export of source
+// from being imported. A name that is taken need not, since a derived Service has a second one.
+func (v ReportView) prevents(reason string, source model.ClusterID) bool {
+	switch reason {
+	case model.ReasonForeignImport, model.ReasonIPFamilyNotSupported, model.ReasonRefused:
+		return true
 	}
-	return ""
+	return reason == model.ReasonNameTaken && !v.contributes(source)
 }
 
-// leftOut joins the messages about endpoints of source that are not imported. They name
-// no third cluster.
-func (v ReportView) leftOut(source model.ClusterID, problems []model.Problem) string {
-	parts := make([]string, 0, len(problems))
-	for _, p := range problems {
-		text := p.Message
-		if p.Reason == model.ReasonRefused { // it quotes this cluster's API server and policies
-			text = fmt.Sprintf("the API server of cluster %s refuses EndpointSlices of cluster %s; the events of ServiceImport %s there say why", v.Self, source, v.Key)
-		}
-		if !slices.Contains(parts, text) {
-			parts = append(parts, text)
-		}
+// confidential is what a reader of a report may know of a problem whose message may name
+// objects, clusters and policies that the reader must not learn of.
+var confidential = map[string]string{
+	model.ReasonNotEvaluated: "whether the export may be imported could not be evaluated, and nothing new of it is; the ExportPolicies and annotation " +
+		model.AnnotationImportFrom + " of the Namespace there say why",
+	model.ReasonForeignImport:        "Comity did not make it; rename the Service, or delete it",
+	model.ReasonNameTaken:            "other objects in its namespace have the names of the derived Service",
+	model.ReasonIPFamilyNotSupported: "the cluster has none of the IP families of the Service; export it with one that the cluster has",
+	model.ReasonRefused:              "the API server there refuses what the import needs",
+	model.ReasonFrozen:               "the export of another cluster decides the import, and is not read or missing",
+}
+
+// tell is what a report says of a problem. It names no third cluster.
+func (v ReportView) tell(p model.Problem) string {
+	if text, is := confidential[p.Reason]; is {
+		return fmt.Sprintf("see conditions and events of ServiceImport %s in cluster %s: %s", v.Key, v.Self, text)
 	}
-	return model.Bound(strings.Join(parts, "; "), maxMessage)
+	return p.Message
 }
 
 // Destinations are the clusters in the scope of a local export, sorted, and what each

@@ -125,13 +125,13 @@ func TestTheResultOfAnImport(t *testing.T) {
 		{name: "it was reconciled without this export", change: func(s *ReportView) { s.Observation = seen(nil, "c") }, unknown: true},
 		{name: "the import was not reconciled, or nothing was resolved yet", change: func(s *ReportView) { s.Observation = model.Observation{} }, unknown: true},
 		{name: "a foreign import", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonForeignImport), "a") },
-			want: model.Report{Reason: model.ReasonForeignImport}, says: "ServiceImport shop/web that Comity did not make"},
+			want: model.Report{Reason: model.ReasonForeignImport}, says: "ServiceImport shop/web in cluster b: Comity did not make it"},
 		{name: "no name is free", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonNameTaken), "a") },
-			want: model.Report{Reason: model.ReasonNameTaken}, says: "namespace shop of cluster b"},
+			want: model.Report{Reason: model.ReasonNameTaken}, says: "other objects in its namespace have the names of the derived Service"},
 		{name: "one name is taken and the other used", change: func(s *ReportView) { s.Observation = standing },
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "the API server refuses", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonRefused), "a") },
-			want: model.Report{Reason: model.ReasonRefused}, says: "API server of cluster b refuses"},
+			want: model.Report{Reason: model.ReasonRefused}, says: "the API server there refuses"},
 		{name: "no family in common", change: func(s *ReportView) { s.Observation = seen(local(model.ReasonIPFamilyNotSupported), "a") },
 			want: model.Report{Reason: model.ReasonIPFamilyNotSupported}, says: "none of the IP families"},
 		{name: "what is replaced or contested is imported", change: func(s *ReportView) {
@@ -148,7 +148,7 @@ func TestTheResultOfAnImport(t *testing.T) {
 		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
 			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
 		{name: "it waits for what this cluster does not read of itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("b", model.SourceNotRead) },
-			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of cluster b decides the import"},
+			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
 		{name: "it waits for what ends by itself", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceEnded) },
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "it is frozen, and nothing waits", change: func(s *ReportView) {
@@ -156,9 +156,9 @@ func TestTheResultOfAnImport(t *testing.T) {
 		},
 			want: model.Report{Imported: true, Reason: model.ReasonImported}},
 		{name: "it waits to decide", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("a", "c") },
-			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "the export of cluster a is older than the one of another cluster"},
+			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "that of cluster a is one of the two"},
 		{name: "another one waits to replace it", change: func(s *ReportView) { s.Observation.Takeovers = heldBy("c", "a") },
-			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "the export of another cluster is older than the one of cluster a"},
+			want: model.Report{Imported: true, Reason: model.ReasonTakeoverHeld}, says: "that of cluster a is one of the two"},
 		{name: "the agent restarted, and a source was not read yet", change: func(s *ReportView) {
 			s.Observation.Sources = []model.Source{{Cluster: "c", State: model.SourceNotRead, Starting: true}}
 		}, unknown: true},

@@ -133,28 +133,18 @@ func (t *Takeover) Confirm(key types.NamespacedName) string {
 	return fmt.Sprintf("kubectl comity confirm takeover %s --from %s", key, t.By.Cluster)
 }
 
-// ReportTakeovers is what cluster is to know of the takeovers in cluster self: of the
-// one by its own export, else of the first one that its export waits to be replaced
-// by; empty if none is about it. It names no third cluster, and no value of another
-// one's export: the other one may be exported to self alone.
+// ReportTakeovers is what cluster is to know of the takeovers in cluster self: of the first one
+// by its own export, or that its export waits to be replaced by; empty if none is about it.
+// It names no third cluster, and no value of another one's export: the other one may be
+// exported to self alone.
 func ReportTakeovers(held []Takeover, cluster, self ClusterID, key types.NamespacedName) string {
-	t, found := Find(held, func(t Takeover) bool { return t.By.Cluster == cluster })
-	if !found {
-		t, found = Find(held, func(t Takeover) bool { return t.Decider.Cluster == cluster })
-	}
+	t, found := Find(held, func(t Takeover) bool { return t.By.Cluster == cluster || t.Decider.Cluster == cluster })
 	if !found {
 		return ""
 	}
-	name := func(id ClusterID) string {
-		if id == self || id == cluster {
-			return "of cluster " + string(id)
-		}
-		return "of another cluster"
-	}
 	// The place comes first: conditions about many clusters quote only the beginning.
-	return fmt.Sprintf("see condition TakeoverHeld of ServiceImport %s in cluster %s, which has the command: "+
-		"the export %s is older than the one %s that decides there, and would change its %s",
-		key, self, name(t.By.Cluster), name(t.Decider.Cluster), strings.Join(t.Fields, ", "))
+	return fmt.Sprintf("see condition TakeoverHeld of ServiceImport %s in cluster %s, which has the command: an older export waits to decide there instead of another one, "+
+		"and would change its %s; that of cluster %s is one of the two", key, self, strings.Join(t.Fields, ", "), cluster)
 }
 
 // Publication says whether a local ServiceExport is published.
