@@ -6,6 +6,7 @@ package plan
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -103,25 +104,19 @@ func changesAddressType(existing, desired any) bool {
 //	it has every desired value                        (no user changed one), and
 //	it has no field left that Comity applied before   (but no longer desires).
 //
-// The object does not show the second: a label that exists and is not desired
-// may have been applied by Comity, or added by a user. So each applied object is
-// signed: an annotation holds a digest of the names, not the values, of all
-// fields that Comity applied and may later not apply.
+// Of a spec, what is not desired is removed, whoever applied it (see strayPatch). But a label
+// that exists and is not desired may have been applied by Comity, or added by a user. So each
+// applied object is signed: an annotation holds a digest of the names, not the values, of all
+// labels and annotations that Comity applied.
 
-// sign adds the digest of names, labels and annotations to obj.
-func sign[T metav1.Object](obj T, names ...string) T {
-	for key := range obj.GetLabels() {
-		names = append(names, "label "+key)
-	}
+// sign adds the digest of labels and annotations to obj.
+func sign[T metav1.Object](obj T) T {
 	annotations := obj.GetAnnotations()
-	for key := range annotations {
-		names = append(names, "annotation "+key)
-	}
-	slices.Sort(names)
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[model.AnnotationApplied] = model.Hash(strings.Join(names, "\n"), 8)
+	names := fmt.Sprint(slices.Sorted(maps.Keys(obj.GetLabels())), slices.Sorted(maps.Keys(annotations)))
+	annotations[model.AnnotationApplied] = model.Hash(names, 8)
 	obj.SetAnnotations(annotations)
 	return obj
 }

@@ -162,14 +162,7 @@ func (p *importer) desiredService() *corev1.Service {
 		// for the selector, and DNS reads the cluster from this label.
 		s.Labels[model.LabelSourceCluster] = string(p.Self)
 	}
-	names := appliedNames(&s.Spec, assigned...)
-	for _, port := range s.Spec.Ports {
-		names = append(names, fmt.Sprintf("port %d/%s", port.Port, port.Protocol))
-		if port.AppProtocol != nil {
-			names = append(names, fmt.Sprintf("appProtocol of %d/%s", port.Port, port.Protocol))
-		}
-	}
-	return sign(s, names...)
+	return sign(s)
 }
 
 // maintains reports whether the derived Service selects pods of this cluster.

@@ -29,7 +29,7 @@ func compareSpec[S any](current, desired *S, assigned ...string) (hasAll bool, s
 	hasAll, strip = true, map[string]any{}
 	was, is := reflect.ValueOf(current).Elem(), reflect.ValueOf(desired).Elem()
 	for n := range is.NumField() {
-		name := jsonName(is.Type().Field(n))
+		name, _, _ := strings.Cut(is.Type().Field(n).Tag.Get("json"), ",")
 		switch {
 		case !is.Field(n).IsZero():
 			hasAll = hasAll && equality.Semantic.DeepEqual(was.Field(n).Interface(), is.Field(n).Interface())
@@ -38,23 +38,6 @@ func compareSpec[S any](current, desired *S, assigned ...string) (hasAll bool, s
 		}
 	}
 	return hasAll, strip
-}
-
-// appliedNames are the names of the fields of a desired spec that the API server removes
-// when they are no longer applied.
-func appliedNames[S any](desired *S, assigned ...string) (names []string) {
-	spec := reflect.ValueOf(desired).Elem()
-	for n := range spec.NumField() {
-		if name := jsonName(spec.Type().Field(n)); !spec.Field(n).IsZero() && !slices.Contains(assigned, name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
 }
 
 // serviceSpec is that of the derived Service.
@@ -185,7 +168,7 @@ func (p *importer) serviceImport() []Action {
 	if p.existing != nil {
 		s.Annotations[model.AnnotationDerivedName] = p.name
 	}
-	desired := sign(s, appliedNames(&s.Spec)...)
+	desired := sign(s)
 	if existing == nil {
 		return []Action{create(desired)}
 	}

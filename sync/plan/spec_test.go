@@ -45,7 +45,7 @@ func fill(v reflect.Value) {
 func changesOf[S any](desired *S, compare func(current, desired *S) (bool, map[string]any)) map[string]string {
 	out := map[string]string{}
 	for i := range reflect.TypeFor[S]().NumField() {
-		current, name := *desired, jsonName(reflect.TypeFor[S]().Field(i))
+		current, name := *desired, strings.Split(reflect.TypeFor[S]().Field(i).Tag.Get("json"), ",")[0]
 		fill(reflect.ValueOf(&current).Elem().Field(i))
 		hasAll, strip := compare(&current, desired)
 		out[name] = "left"
