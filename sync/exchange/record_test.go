@@ -146,27 +146,27 @@ func TestARecordIsNotBelieved(t *testing.T) {
 		{"a UID too long", func(r *exchangev1alpha1.ExportRecord) { r.Spec.ExportUID = types.UID(long) }, "spec.exportUID"},
 		{"no time", func(r *exchangev1alpha1.ExportRecord) { r.Spec.ExportedAt = metav1.Time{} }, "spec.exportedAt"},
 		{"an unknown type", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Type = "ExternalName" }, "spec.type"},
-		{"a port number out of range", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[1].Port = 70000 }, "spec.ports[1].port"},
-		{"a negative port number", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].Port = -1 }, "spec.ports[0].port"},
-		{"an unknown protocol", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].Protocol = "ICMP" }, "spec.ports[0].protocol"},
-		{"a port name in capitals", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].Name = "HTTP" }, "spec.ports[0].name"},
-		{"one of several ports without a name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[1].Name = "" }, "spec.ports[1].name"},
-		{"a port name twice", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[1].Name = "http" }, "spec.ports[1].name"},
+		{"a port number out of range", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[1].Port = 70000 }, "spec.ports[1]"},
+		{"a negative port number", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].Port = -1 }, "spec.ports[0]"},
+		{"an unknown protocol", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].Protocol = "ICMP" }, "spec.ports[0]"},
+		{"a port name in capitals", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].Name = "HTTP" }, "spec.ports[0]"},
+		{"one of several ports without a name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[1].Name = "" }, "spec.ports[1]"},
+		{"a port name twice", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[1].Name = "http" }, "spec.ports[1]"},
 		{"a protocol and port twice", func(r *exchangev1alpha1.ExportRecord) {
 			r.Spec.Ports[1].Port, r.Spec.Ports[1].Protocol = 80, ""
-		}, "spec.ports[1].port"},
-		{"an appProtocol that is no name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].AppProtocol = ptr.To("a b") }, "spec.ports[0].appProtocol"},
+		}, "spec.ports[1]"},
+		{"an appProtocol that is no name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports[0].AppProtocol = ptr.To("a b") }, "spec.ports[0]"},
 		{"too many ports", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports = make([]mcsv1beta1.ServicePort, 1001) }, "spec.ports"},
 		{"no ports although not headless", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Ports = nil }, "spec.ports"},
-		{"an unknown family", func(r *exchangev1alpha1.ExportRecord) { r.Spec.IPFamilies = []corev1.IPFamily{"IPv5"} }, "spec.ipFamilies[0]"},
-		{"a family twice", func(r *exchangev1alpha1.ExportRecord) { r.Spec.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "spec.ipFamilies[1]"},
+		{"an unknown family", func(r *exchangev1alpha1.ExportRecord) { r.Spec.IPFamilies = []corev1.IPFamily{"IPv5"} }, "spec.ipFamilies"},
+		{"a family twice", func(r *exchangev1alpha1.ExportRecord) { r.Spec.IPFamilies = []corev1.IPFamily{"IPv4", "IPv4"} }, "spec.ipFamilies"},
 		{"three families", func(r *exchangev1alpha1.ExportRecord) { r.Spec.IPFamilies = []corev1.IPFamily{"IPv4", "IPv6", "IPv4"} }, "spec.ipFamilies"},
 		{"an unknown affinity", func(r *exchangev1alpha1.ExportRecord) { r.Spec.SessionAffinity = "Cookie" }, "spec.sessionAffinity"},
 		{"an affinity's config without affinity", func(r *exchangev1alpha1.ExportRecord) { r.Spec.SessionAffinity = "None" }, "spec.sessionAffinityConfig"},
 		{"an affinity longer than a day", func(r *exchangev1alpha1.ExportRecord) {
 			r.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr.To[int32](86401)
-		}, "spec.sessionAffinityConfig.clientIP.timeoutSeconds"},
-		{"an affinity's config without content", func(r *exchangev1alpha1.ExportRecord) { r.Spec.SessionAffinityConfig.ClientIP = nil }, "spec.sessionAffinityConfig.clientIP.timeoutSeconds"},
+		}, "spec.sessionAffinityConfig"},
+		{"an affinity's config without content", func(r *exchangev1alpha1.ExportRecord) { r.Spec.SessionAffinityConfig.ClientIP = nil }, "spec.sessionAffinityConfig"},
 		{"an unknown traffic policy", func(r *exchangev1alpha1.ExportRecord) {
 			r.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicy("Moon"))
 		}, "spec.internalTrafficPolicy"},
@@ -181,8 +181,8 @@ func TestARecordIsNotBelieved(t *testing.T) {
 		{"a target of no port", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].Port = 81 }, "spec.targets[0]"},
 		{"a target twice", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[1] = r.Spec.Targets[0] }, "spec.targets[1]"},
 		{"a target of a protocol with an escape", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].Protocol = "\x1b" }, "spec.targets[0]"},
-		{"a target that is no port", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].TargetPort = intstr.FromInt32(65536) }, "spec.targets[0].targetPort"},
-		{"a target that is no name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[1].TargetPort = intstr.FromString("a\nb") }, "spec.targets[1].targetPort"},
+		{"a target that is no port", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[0].TargetPort = intstr.FromInt32(65536) }, "spec.targets[0]"},
+		{"a target that is no name", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Targets[1].TargetPort = intstr.FromString("a\nb") }, "spec.targets[1]"},
 		{"annotations that are no text", func(r *exchangev1alpha1.ExportRecord) { r.Spec.Annotations = map[string]string{"a": "\xff"} }, "spec.annotations"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

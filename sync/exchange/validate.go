@@ -123,9 +123,8 @@ func checkRecord(record *exchangev1alpha1.ExportRecord) problem {
 // import into (CVE-2026-66788): it has to be a valid name, not one of Kubernetes' own
 // namespaces, and to match the name of the record, by which the record is looked up.
 func (p *problem) checkIdentity(recordName string, ref exchangev1alpha1.ServiceReference, uid types.UID) {
-	p.check(isLabel(ref.Namespace), "spec.service.namespace", "%s is not a namespace name; expected an RFC 1123 label", ref.Namespace)
-	p.check(!ReservedNamespace(ref.Namespace),
-		"spec.service.namespace", "%s is a namespace of Kubernetes itself; expected a user's namespace", ref.Namespace)
+	p.check(isLabel(ref.Namespace) && !ReservedNamespace(ref.Namespace),
+		"spec.service.namespace", "%s is not the namespace of a user; expected an RFC 1123 label that does not begin with kube-", ref.Namespace)
 	p.check(isLabel(ref.Name), "spec.service.name", "%s is not a Service name; expected an RFC 1123 label", ref.Name)
 	if want := model.RecordName(ref.Namespace, ref.Name); recordName != want {
 		p.check(false, "metadata.name", "is of another Service than %s in namespace %s; expected %s", ref.Name, ref.Namespace, want)
@@ -139,6 +138,10 @@ type portNumber struct {
 	port     int32
 }
 
+func numberOf(protocol corev1.Protocol, port int32) portNumber {
+	return portNumber{cmp.Or(protocol, corev1.ProtocolTCP), port}
+}
+
 func (p *problem) checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1beta1.ServicePort) {
 	if !p.atMost("spec.ports", "ports", len(ports), maxPorts) {
 		return
@@ -148,18 +151,13 @@ func (p *problem) checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1bet
 	names, numbers := map[string]bool{}, map[portNumber]bool{}
 	for i := range ports {
 		port := &ports[i]
-		field := fmt.Sprintf("spec.ports[%d]", i)
-		p.check(port.Name != "" || len(ports) == 1, field+".name", "is empty; expected a name, as there are several ports")
-		p.check(port.Name == "" || isLabel(port.Name), field+".name", "%s is not a port name; expected an RFC 1123 label", port.Name)
-		p.check(isPort(port.Port), field+".port", "%d is not a port number; expected 1 to 65535", port.Port)
-		p.check(isProtocol(port.Protocol), field+".protocol", "%s is unknown; expected TCP, UDP or SCTP", string(port.Protocol))
-		if app := port.AppProtocol; app != nil {
-			p.check(len(validation.IsQualifiedName(*app)) == 0,
-				field+".appProtocol", "%s is not a qualified name; expected one such as http or example.com/proto", *app)
-		}
-		n := portNumber{cmp.Or(port.Protocol, corev1.ProtocolTCP), port.Port}
-		p.check(!names[port.Name], field+".name", "%s occurs twice; expected different names (KEP-1645)", port.Name)
-		p.check(!numbers[n], field+".port", "%d occurs twice; expected each protocol and port once (KEP-1645)", port.Port)
+		n := numberOf(port.Protocol, port.Port)
+		isNamed := port.Name == "" && len(ports) == 1 || isLabel(port.Name)
+		isApp := port.AppProtocol == nil || len(validation.IsQualifiedName(*port.AppProtocol)) == 0
+		p.check(isNamed && isApp && isPort(port.Port) && isProtocol(port.Protocol) && !names[port.Name] && !numbers[n], fmt.Sprintf("spec.ports[%d]", i),
+			"%s (%d, protocol %s, appProtocol %s) is not valid; expected an RFC 1123 label as name, which only a single port may lack, a number from 1 to 65535, "+
+				"protocol TCP, UDP or SCTP, and a qualified name or nothing as appProtocol; each name once, and each number and protocol (KEP-1645)",
+			port.Name, port.Port, string(port.Protocol), ptr.Deref(port.AppProtocol, ""))
 		names[port.Name], numbers[n] = true, true
 	}
 }
@@ -167,50 +165,38 @@ func (p *problem) checkPorts(kind mcsv1beta1.ServiceImportType, ports []mcsv1bet
 // checkTargets checks that every target is valid and belongs to one port, and that no
 // port has two.
 func (p *problem) checkTargets(spec *exchangev1alpha1.ExportRecordSpec) {
-	p.check(len(spec.Targets) == 0 || len(spec.Selector) > 0, "spec.targets", "are set although spec.selector is empty; expected none")
-	if !p.check(len(spec.Targets) <= len(spec.Ports), "spec.targets", "holds %d targets; expected one for each port", len(spec.Targets)) {
+	if !p.check(len(spec.Targets) == 0 || len(spec.Selector) > 0 && len(spec.Targets) <= len(spec.Ports),
+		"spec.targets", "holds %d targets; expected one for each port, and none without spec.selector", len(spec.Targets)) {
 		return
 	}
 	open := map[portNumber]bool{}
 	for i := range spec.Ports {
-		open[portNumber{cmp.Or(spec.Ports[i].Protocol, corev1.ProtocolTCP), spec.Ports[i].Port}] = true
+		open[numberOf(spec.Ports[i].Protocol, spec.Ports[i].Port)] = true
 	}
 	for i := range spec.Targets {
 		t := &spec.Targets[i]
-		field := fmt.Sprintf("spec.targets[%d]", i)
-		n := portNumber{cmp.Or(t.Protocol, corev1.ProtocolTCP), t.Port}
-		p.check(open[n], field, "is for port %d of protocol %s; expected each of spec.ports at most once", t.Port, string(t.Protocol))
-		open[n] = false
+		n := numberOf(t.Protocol, t.Port)
+		isTarget := isPort(t.TargetPort.IntVal)
 		if t.TargetPort.Type == intstr.String {
-			p.check(len(validation.IsValidPortName(t.TargetPort.StrVal)) == 0,
-				field+".targetPort", "%s is not the name of a container port; expected an IANA service name", t.TargetPort.StrVal)
-		} else {
-			p.check(isPort(t.TargetPort.IntVal), field+".targetPort", "%d is not a port number; expected 1 to 65535", t.TargetPort.IntVal)
+			isTarget = len(validation.IsValidPortName(t.TargetPort.StrVal)) == 0
 		}
+		p.check(open[n] && isTarget, fmt.Sprintf("spec.targets[%d]", i), "%s of port %d, protocol %s, is not valid; expected the name of a container port, or 1 to 65535, of each of spec.ports at most once",
+			t.TargetPort.String(), t.Port, string(t.Protocol))
+		open[n] = false
 	}
 }
 
 func (p *problem) checkFamilies(families []corev1.IPFamily) {
-	if !p.atMost("spec.ipFamilies", "families", len(families), 2) {
-		return
-	}
-	for i, family := range families {
-		field := fmt.Sprintf("spec.ipFamilies[%d]", i)
-		oneOf(p, field, family, corev1.IPv4Protocol, corev1.IPv6Protocol)
-		p.check(!slices.Contains(families[:i], family), field, "%s occurs twice; expected each family once (KEP-1645)", string(family))
-	}
+	isUnknown := func(f corev1.IPFamily) bool { return f != corev1.IPv4Protocol && f != corev1.IPv6Protocol }
+	p.check(len(families) <= 2 && !slices.ContainsFunc(families, isUnknown) && (len(families) < 2 || families[0] != families[1]),
+		"spec.ipFamilies", "is %s; expected IPv4, IPv6 or both, each once (KEP-1645)", model.Join(families, ","))
 }
 
 func (p *problem) checkAffinity(affinity corev1.ServiceAffinity, config *corev1.SessionAffinityConfig) {
 	oneOf(p, "spec.sessionAffinity", cmp.Or(affinity, corev1.ServiceAffinityNone), corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
-	if config == nil {
-		return
-	}
-	p.check(affinity == corev1.ServiceAffinityClientIP,
-		"spec.sessionAffinityConfig", "is set although spec.sessionAffinity is not ClientIP; expected none")
-	timeout := ptr.Deref(ptr.Deref(config.ClientIP, corev1.ClientIPConfig{}).TimeoutSeconds, 0)
-	p.check(timeout >= 1 && timeout <= maxTimeoutSecond,
-		"spec.sessionAffinityConfig.clientIP.timeoutSeconds", "is missing or out of range; expected 1 to %d", maxTimeoutSecond)
+	seconds := ptr.Deref(ptr.Deref(ptr.Deref(config, corev1.SessionAffinityConfig{}).ClientIP, corev1.ClientIPConfig{}).TimeoutSeconds, 0)
+	p.check(config == nil || affinity == corev1.ServiceAffinityClientIP && seconds >= 1 && seconds <= maxTimeoutSecond,
+		"spec.sessionAffinityConfig", "has a timeout of %d s; expected 1 to %d with ClientIP, and no config with another spec.sessionAffinity", seconds, maxTimeoutSecond)
 }
 
 func (p *problem) checkSliceNames(names []string) {
@@ -236,10 +222,8 @@ func (p *problem) checkMap(field string, m map[string]string, areLabels bool) {
 		if !areLabels {
 			name = strings.ToLower(key)
 		}
-		p.check(len(validation.IsQualifiedName(name)) == 0, field, "key %s is not a qualified name; expected one such as example.com/team", key)
-		p.check(utf8.ValidString(m[key]), field, "the value of %s is not text; expected UTF-8", key)
-		p.check(!areLabels || isLabelValue(m[key]),
-			field, "the value %s of %s is not a label value; expected at most 63 letters, digits, '-', '_' or '.'", m[key], key)
+		p.check(len(validation.IsQualifiedName(name)) == 0 && utf8.ValidString(m[key]) && (!areLabels || isLabelValue(m[key])),
+			field, "%s with the value %s is not valid; expected a qualified name such as example.com/team, and UTF-8 or, of a label, at most 63 letters, digits, '-', '_' or '.'", key, m[key])
 	}
 	p.atMost(field, "bytes", size, maxMapBytes)
 }

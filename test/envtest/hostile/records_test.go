@@ -66,9 +66,9 @@ var _ = It("Records and reports are refused as a whole, and counted, and the wri
 		}, ""),
 		bad("without a UID", spoiled(set("", "spec", "exportUID")), ""),
 		bad("without a time", spoiled(set(nil, "spec", "exportedAt")), "spec.exportedAt"),
-		bad("with port 65536", spoiled(set([]any{port("http", 65536, "TCP")}, "spec", "ports")), "spec.ports[0].port"),
+		bad("with port 65536", spoiled(set([]any{port("http", 65536, "TCP")}, "spec", "ports")), "spec.ports[0]"),
 		bad("with 1,001 ports", spoiled(set(many(1001, func(i int) any { return port("evil", i+1, "TCP") }), "spec", "ports")), "spec.ports"),
-		bad("with a port's name in control characters", spoiled(set([]any{port("\x1b[2J\u202e", 80, "TCP")}, "spec", "ports")), "spec.ports[0].name"),
+		bad("with a port's name in control characters", spoiled(set([]any{port("\x1b[2J\u202e", 80, "TCP")}, "spec", "ports")), "spec.ports[0]"),
 		bad("with annotations of 300 KiB", spoiled(set(annotations(100, 300<<10), "spec", "annotations")), "spec.annotations"),
 		bad("with a label key of NUL", spoiled(set(map[string]any{"evil\x00": "a"}, "spec", "labels")), "spec.labels"),
 		bad("with targets of ports that are not there", spoiled(
