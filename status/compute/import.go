@@ -330,21 +330,14 @@ func takeover(in ImportInput) []metav1.Condition {
 	return []metav1.Condition{condition.TakeoverHeld(model.ReasonTakeoverHeld, heldTakeovers(in.Observation.Takeovers, in.key()))}
 }
 
-// Of the takeovers after the first, as many are named, in so many bytes.
-const (
-	maxOthers     = 5
-	maxOthersText = 320
-)
-
 // heldTakeovers says of the first takeover what it is and how to confirm it, then which
 // others wait, and then what would change: that is text of a member, and may be cut.
 func heldTakeovers(held []model.Takeover, key types.NamespacedName) string {
 	t := held[0]
 	text := fmt.Sprintf("the export of cluster %s (created %s) is older than the one of cluster %s (created %s), and does not decide until an administrator confirms it: %s",
 		t.By.Cluster, moment(t.By.CreatedAt), t.Decider.Cluster, moment(t.Decider.CreatedAt), plain(t.Confirm(key)))
-	if others := held[1:]; len(others) > 0 {
-		ids := model.Map(others, func(other model.Takeover) string { return plain(other.By.ID()) })
-		text += fmt.Sprintf("; in the same way confirm one of %d that wait, too: %s", len(others), model.Bound(decision.Some(ids, maxOthers), maxOthersText))
+	if others := model.Map(held[1:], func(other model.Takeover) model.ClusterID { return other.By.Cluster }); len(others) > 0 {
+		text += "; in the same way confirm another one that waits, of " + decision.Some(others, maxNamed)
 	}
 	return text + fmt.Sprintf("; it would change %s (%s)", strings.Join(t.Fields, ", "), plain(t.Changes))
 }

@@ -223,56 +223,41 @@ type finding struct {
 	disagreements []disagreement
 }
 
-// detail limits how much of a finding a message shows.
-type detail struct {
-	disagreements, values, clusters, bytes int
-}
+// How much of a finding a message shows.
+const (
+	maxDisagreements = 3
+	maxValues        = 3
+	maxClusters      = 5
+	maxValueBytes    = 80
+)
 
-// render writes the messages with the most detail with which they are not too long
-// together. If they are with the least, each is cut to an equal share.
+// render writes the messages, of which each has the same share of MaxMessages.
 func render(found []finding) []model.Conflict {
-	room := MaxMessages - separatorSize*(len(found)-1)
-	var written []model.Conflict
-	for _, limit := range []detail{ // in the order of its fields
-		{8, 8, 12, 80},
-		{3, 3, 3, 40},
-		{1, 2, 1, 20},
-	} {
-		written = model.Map(found, func(f finding) model.Conflict { return model.Conflict{Reason: f.reason, Message: f.write(limit)} })
-		size := 0
-		for _, c := range written {
-			size += len(c.Message)
-		}
-		if size <= room {
-			return written
-		}
-	}
-	for i := range written {
-		written[i].Message = model.Bound(written[i].Message, room/len(written))
-	}
-	return written
+	return model.Map(found, func(f finding) model.Conflict {
+		return model.Conflict{Reason: f.reason, Message: model.Bound(f.write(), MaxMessages/len(found)-separatorSize)}
+	})
 }
 
 // write returns sentences such as:
 //
 //	port "http": 80/TCP in a, b (used: a has the oldest export); 8080/TCP in c.
-func (f finding) write(limit detail) string {
-	shown := f.disagreements[:min(limit.disagreements, len(f.disagreements))]
-	sentences := model.Map(shown, func(d disagreement) string { return d.write(limit) })
+func (f finding) write() string {
+	shown := f.disagreements[:min(maxDisagreements, len(f.disagreements))]
+	sentences := model.Map(shown, disagreement.write)
 	if more := len(f.disagreements) - len(shown); more > 0 {
 		sentences = append(sentences, fmt.Sprintf("Further differences: %d.", more))
 	}
 	return strings.Join(sentences, " ")
 }
 
-func (d disagreement) write(limit detail) string {
+func (d disagreement) write() string {
 	var parts []string
 	for i, v := range d.values {
-		if i == limit.values {
+		if i == maxValues {
 			parts = append(parts, fmt.Sprintf("further values: %d", len(d.values)-i))
 			break
 		}
-		part := model.Bound(v.text, limit.bytes) + " in " + decision.Some(v.clusters, limit.clusters)
+		part := model.Bound(v.text, maxValueBytes) + " in " + decision.Some(v.clusters, maxClusters)
 		if v.text == d.used {
 			part += " (" + d.note + ")"
 		}
