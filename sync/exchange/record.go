@@ -82,14 +82,9 @@ func FromRecord(cluster model.ClusterID, record *exchangev1alpha1.ExportRecord) 
 		Targets:           slices.Clone(spec.Targets),
 		Slices:            spec.Slices,
 	}
-	out.Ports = append([]mcsv1beta1.ServicePort{}, spec.Ports...)
-	for i := range out.Ports {
-		out.Ports[i].Protocol = cmp.Or(out.Ports[i].Protocol, corev1.ProtocolTCP)
-	}
 	for i := range out.Targets {
 		out.Targets[i].Protocol = cmp.Or(out.Targets[i].Protocol, corev1.ProtocolTCP)
 	}
-	out.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
 	out.Labels, out.Annotations = model.Unreserved(spec.Labels), model.Unreserved(spec.Annotations)
 	if spec.Namespace != nil {
 		if out.Identity = spec.Namespace.Labels; out.Identity == nil {

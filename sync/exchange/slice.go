@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
@@ -187,44 +188,32 @@ func (c *cleaner) drop(reason, value, format string, args ...any) {
 	c.report[reason] = d
 }
 
-// labels keeps the labels that the API server accepts, if there are not too many. Those
-// that name the export were checked before.
+// labels keeps the labels that the API server accepts, if there are not too many; else those
+// that name the export, which were checked before.
 func (c *cleaner) labels() map[string]string {
-	out := map[string]string{}
-	for _, key := range slices.Sorted(maps.Keys(c.slice.Labels)) {
-		value := c.slice.Labels[key]
-		switch {
-		case len(validation.IsQualifiedName(key)) > 0 || !isLabelValue(value):
-			c.drop(model.ReasonInvalidEndpoints, key, "metadata.labels")
-		case len(c.slice.Labels) <= maxMapEntries || key == model.LabelExportNamespace || key == model.LabelExportName:
-			out[key] = value
-		}
-	}
-	if len(c.slice.Labels) > maxMapEntries {
-		c.drop(model.ReasonInvalidEndpoints, fmt.Sprintf("%d labels", len(c.slice.Labels)), "metadata.labels")
+	out := maps.Clone(c.slice.Labels)
+	isOfExport := func(key string) bool { return key == model.LabelExportNamespace || key == model.LabelExportName }
+	isInvalid := func(key, value string) bool { return len(validation.IsQualifiedName(key)) > 0 || !isLabelValue(value) }
+	maps.DeleteFunc(out, func(key, value string) bool { return !isOfExport(key) && (len(c.slice.Labels) > maxMapEntries || isInvalid(key, value)) })
+	if dropped := sets.List(sets.KeySet(c.slice.Labels).Difference(sets.KeySet(out))); len(dropped) > 0 {
+		c.drop(model.ReasonInvalidEndpoints, dropped[0], "metadata.labels")
 	}
 	return out
 }
 
-// endpoints keeps every endpoint that has a valid address.
+// endpoints keeps every endpoint that has a valid address, and whose hostname and zone are valid.
 func (c *cleaner) endpoints() []discoveryv1.Endpoint {
 	out := make([]discoveryv1.Endpoint, 0, len(c.slice.Endpoints))
 	for i, endpoint := range c.slice.Endpoints {
 		if endpoint.Addresses = c.addresses(i, endpoint.Addresses); len(endpoint.Addresses) == 0 {
 			continue
 		}
-		if name := endpoint.Hostname; name != nil && !isLabel(*name) {
-			c.drop(model.ReasonInvalidEndpoints, *name, "endpoints[%d].hostname", i)
-			endpoint.Hostname = nil
+		hostname, zone := ptr.Deref(endpoint.Hostname, "host"), ptr.Deref(endpoint.Zone, c.zone)
+		if !isLabel(hostname) || zone != c.zone && !isLabelValue(zone) {
+			c.drop(model.ReasonInvalidEndpoints, hostname+" in "+zone, "endpoints[%d], hostname and zone", i)
+			continue
 		}
-		if zone := endpoint.Zone; zone != nil && *zone != c.zone {
-			if isLabelValue(*zone) {
-				c.zone = *zone
-			} else {
-				c.drop(model.ReasonInvalidEndpoints, *zone, "endpoints[%d].zone", i)
-				endpoint.Zone = nil
-			}
-		}
+		c.zone = zone
 		out = append(out, endpoint)
 	}
 	return out

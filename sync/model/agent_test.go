@@ -38,10 +38,6 @@ func TestParseAgentInfoNamesWhatIsAtFault(t *testing.T) {
 		"[]": model.AnnotationAgent,
 		`{"clusterset": "s", "version": "v", "exchange": "mesh", "serviceAccount": "a"}`:                               "cluster id",
 		`{"id": "A.B", "clusterset": "s", "version": "v", "exchange": "mesh", "serviceAccount": "a"}`:                  "cluster id",
-		`{"id": "a", "version": "v", "exchange": "mesh", "serviceAccount": "a"}`:                                       "clusterset",
-		`{"id": "a", "clusterset": "s", "exchange": "mesh", "serviceAccount": "a"}`:                                    "version",
-		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "mesh"}`:                                           "serviceAccount",
-		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "star", "serviceAccount": "a"}`:                    `exchange is "star"`,
 		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "hub", "serviceAccount": "a", "podCIDRs": ["x"]}`:  `"x"`,
 		`{"id": "a", "clusterset": "s", "version": "v", "exchange": "hub", "serviceAccount": "a", "serviceCIDRs": 10}`: "serviceCIDRs",
 	} {

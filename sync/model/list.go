@@ -79,19 +79,11 @@ func ParseList(text string) (List, error) {
 	out.Formed = out.Formed.UTC()
 	for i := range out.Entries {
 		e := &out.Entries[i]
-		invalid := func(field, format string, args ...any) (List, error) {
-			return List{}, fmt.Errorf("annotation %s: exports[%d].%s is %s", AnnotationList, i, field, fmt.Sprintf(format, args...))
-		}
-		if _, repeated := (List{Entries: out.Entries[:i]}).Find(e.Cluster); repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 {
-			return invalid("cluster", "%s; expected the id of a cluster, once", Quote(string(e.Cluster)))
-		}
-		switch {
-		case e.Absent == "":
-			e.Since = time.Time{}
-		case !e.Absent.IsOut() && e.Absent != SourceMissing:
-			return invalid("absent", "%s; expected Ended, Suspended, Refused or Missing", Quote(string(e.Absent)))
-		case e.Since.IsZero():
-			return invalid("since", "missing; expected an RFC 3339 time, as absent is %s", e.Absent)
+		_, repeated := (List{Entries: out.Entries[:i]}).Find(e.Cluster)
+		isAbsent := e.Absent.IsOut() || e.Absent == SourceMissing
+		if repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 || isAbsent == e.Since.IsZero() || !isAbsent && e.Absent != "" {
+			return List{}, fmt.Errorf("annotation %s: exports[%d] is of cluster %s, absent %s since %s; expected the id of a cluster, once, and since only with absent: Ended, Suspended, Refused or Missing",
+				AnnotationList, i, Quote(string(e.Cluster)), Quote(string(e.Absent)), e.Since)
 		}
 		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
 	}

@@ -52,12 +52,12 @@ func TestAListThatCannotBeReadIsNone(t *testing.T) {
 		"b/of-b/2026-11-22T09:30:00Z": "invalid character",
 		"{}":                          "formed is missing; expected an RFC 3339 time",
 		`{"formed":"yesterday"}`:      "parsing time",
-		formed + `{"uid":"x"}]}`:      `exports[0].cluster is ""; expected the id of a cluster, once`,
-		formed + `{"cluster":"B_"}]}`: `exports[0].cluster is "B_"`,
-		formed + `{"cluster":"b"},{"cluster":"b"}]}`:                                     `exports[1].cluster is "b"`,
-		formed + `{"cluster":"b","absent":"Gone","since":"2026-11-22T09:30:00Z"}]}`:      `absent is "Gone"; expected Ended, Suspended, Refused or Missing`,
-		formed + `{"cluster":"b","absent":"Ended"}]}`:                                    "exports[0].since is missing; expected an RFC 3339 time, as absent is Ended",
-		formed + `{"cluster":"b","absent":"Published","since":"2026-11-22T09:30:00Z"}]}`: `absent is "Published"`,
+		formed + `{"uid":"x"}]}`:      `exports[0] is of cluster ""`,
+		formed + `{"cluster":"B_"}]}`: `exports[0] is of cluster "B_"`,
+		formed + `{"cluster":"b"},{"cluster":"b"}]}`:                                     `exports[1] is of cluster "b"`,
+		formed + `{"cluster":"b","absent":"Gone","since":"2026-11-22T09:30:00Z"}]}`:      `absent "Gone" since`,
+		formed + `{"cluster":"b","absent":"Ended"}]}`:                                    "since only with absent",
+		formed + `{"cluster":"b","absent":"Published","since":"2026-11-22T09:30:00Z"}]}`: `absent "Published"`,
 	} {
 		got, err := ParseList(text)
 		if err == nil || !strings.HasPrefix(err.Error(), head) || !strings.Contains(err.Error(), want) || got.Exists() {

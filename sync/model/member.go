@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"path"
@@ -255,18 +254,10 @@ func (i AgentInfo) Annotations() map[string]string {
 	return map[string]string{AnnotationAgent: string(text)}
 }
 
-// ParseAgentInfo reads the annotations of a leader Lease. The error says what is missing or
-// invalid.
+// ParseAgentInfo reads the annotations of a leader Lease, which no one but the agent writes.
 func ParseAgentInfo(annotations map[string]string) (info AgentInfo, err error) {
 	if err = json.Unmarshal([]byte(annotations[AnnotationAgent]), &info); err == nil {
 		_, err = ParseClusterID(string(info.ID))
-	}
-	switch {
-	case err != nil:
-	case info.Set == "" || info.Version == "" || info.ServiceAccount == "":
-		err = errors.New("expected clusterset, version and serviceAccount")
-	case info.Mode != ExchangeMesh && info.Mode != ExchangeHub:
-		err = fmt.Errorf("exchange is %q; expected %s or %s", info.Mode, ExchangeMesh, ExchangeHub)
 	}
 	if err != nil {
 		return AgentInfo{}, fmt.Errorf("annotation %s: %w", AnnotationAgent, err)
