@@ -63,9 +63,11 @@ func (m *memberRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(m.Self), ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID}
-	desired := decide.Member(known, m.LocalCluster(), record)
-	_, err = m.publishing.Apply(ctx, plan.Member(req.Namespace, desired, record, m.holdsPlace()))
+	known := exchangev1alpha1.MemberRecordSpec{ClusterSet: m.ClusterSet, Version: m.Version, ClusterUID: m.ClusterUID}
+	desired := decide.Member(m.Self, known, m.LocalCluster(), record)
+	actions, problems := plan.Record(desired, record, m.holdsPlace())
+	logProblems(ctx, problems)
+	_, err = m.publishing.Apply(ctx, actions)
 	return m.retry(ctx, req, err)
 }
 
@@ -88,6 +90,13 @@ func (m *memberRecordController) reportDuplicate(ctx context.Context) {
 	ctrl.LoggerFrom(ctx).Error(errors.New(problem), "nothing is published", "reason", reasonDuplicate)
 	if own, err := getNamespace(ctx, m.client, m.Namespace); err == nil && own != nil { // a cache: it does not fail
 		m.recorder.Eventf(own, nil, corev1.EventTypeWarning, reasonDuplicate, "Publish", "%s", model.Bound(problem, model.MaxEventNote))
+	}
+}
+
+// logProblems logs what keeps records from being written.
+func logProblems(ctx context.Context, problems []model.Problem) {
+	for _, problem := range problems {
+		ctrl.LoggerFrom(ctx).Error(errors.New(problem.Message), "a record cannot be written", "reason", problem.Reason)
 	}
 }
 
@@ -137,8 +146,10 @@ func (n *namespaceRecordController) Reconcile(ctx context.Context, req reconcile
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	desired := decide.NamespaceRecord(req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
-	_, err = n.publishing.Apply(ctx, plan.Namespace(shared, req.Name, desired, record, n.holdsPlace()))
+	desired := decide.NamespaceRecord(n.Self, req.Name, namespace, n.Namespace, n.IdentityLabels, n.PublishNamespaces)
+	actions, problems := plan.Record(desired, record, n.holdsPlace())
+	logProblems(ctx, problems)
+	_, err = n.publishing.Apply(ctx, actions)
 	n.passed(n.pass.Attempted(decide.Namespaces, req.NamespacedName, err == nil))
 	return n.retry(ctx, req, err)
 }
@@ -200,9 +211,7 @@ func (r *importRecordController) Reconcile(ctx context.Context, req reconcile.Re
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("read what to report of %s: %w", req, err)
 	}
-	for _, problem := range problems {
-		ctrl.LoggerFrom(ctx).Error(errors.New(problem.Message), "an import cannot be reported", "reason", problem.Reason)
-	}
+	logProblems(ctx, problems)
 	lists := slices.Collect(slices.Chunk(actions, 1)) // each is for another reader, and none waits for the others
 	return r.retry(ctx, req, r.writeAll(ctx, lists))
 }

@@ -31,14 +31,17 @@ func Namespace(self model.ClusterID, name string, namespace *corev1.Namespace, o
 	return model.Report{}
 }
 
-// NamespaceRecord is the record of the namespace called name, with its identity labels; nil
+// NamespaceRecord is the record of cluster self of the namespace called name, with its identity labels; nil
 // of one that cannot be imported into, and of one whose labels published does not select
 // (nil selects all). Only the identity labels leave the cluster.
-func NamespaceRecord(name string, namespace *corev1.Namespace, own string, identityLabels []string, published labels.Selector) *exchangev1alpha1.NamespaceRecordSpec {
-	if Namespace("", name, namespace, own).Reason != "" || published != nil && !published.Matches(labels.Set(namespace.Labels)) {
+func NamespaceRecord(self model.ClusterID, name string, namespace *corev1.Namespace, own string, identityLabels []string, published labels.Selector) *exchangev1alpha1.NamespaceRecord {
+	if Namespace(self, name, namespace, own).Reason != "" || published != nil && !published.Matches(labels.Set(namespace.Labels)) {
 		return nil
 	}
-	return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity(namespace, identityLabels)}
+	return &exchangev1alpha1.NamespaceRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: model.ExchangeNamespace(self), Name: name},
+		Spec:       exchangev1alpha1.NamespaceRecordSpec{Labels: identity(namespace, identityLabels)},
+	}
 }
 
 // identity are the identity labels of a namespace, which may be none; nil if the
@@ -62,12 +65,12 @@ const maxCIDRs = 64
 // Member is the MemberRecord of this cluster: known, with its address ranges. Current is that
 // in the exchange; nil if there is none. Ranges that are not known yet stay as they were, so
 // that a restart does not remove them for a moment.
-func Member(known exchangev1alpha1.MemberRecordSpec, local model.LocalCluster, current *exchangev1alpha1.MemberRecord) exchangev1alpha1.MemberRecordSpec {
-	known.PodCIDRs, known.ServiceCIDRs = atMost(local.PodCIDRs), atMost(local.ServiceCIDRs)
+func Member(self model.ClusterID, known exchangev1alpha1.MemberRecordSpec, local model.LocalCluster, current *exchangev1alpha1.MemberRecord) *exchangev1alpha1.MemberRecord {
+	known.ClusterID, known.PodCIDRs, known.ServiceCIDRs = string(self), atMost(local.PodCIDRs), atMost(local.ServiceCIDRs)
 	if current != nil && len(known.PodCIDRs)+len(known.ServiceCIDRs) == 0 {
 		known.PodCIDRs, known.ServiceCIDRs = current.Spec.PodCIDRs, current.Spec.ServiceCIDRs
 	}
-	return known
+	return &exchangev1alpha1.MemberRecord{ObjectMeta: metav1.ObjectMeta{Namespace: model.ExchangeNamespace(self), Name: string(self)}, Spec: known}
 }
 
 func atMost(prefixes []netip.Prefix) []string {

@@ -23,16 +23,16 @@ func TestTheMemberRecordKeepsRangesThatAreNotKnownYet(t *testing.T) {
 	want := exchangev1alpha1.MemberRecordSpec{
 		ClusterID: "a", ClusterSet: "prod", Version: "v1", ClusterUID: "mine", PodCIDRs: []string{"10.0.0.0/16"},
 	}
-	if diff := cmp.Diff(want, Member(known, local, before)); diff != "" {
+	if diff := cmp.Diff(want, Member("a", known, local, before).Spec); diff != "" {
 		t.Errorf("while nothing is known (-want +got):\n%s", diff)
 	}
 	local.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("fd00::/112")}
 	want.PodCIDRs, want.ServiceCIDRs = nil, []string{"fd00::/112"}
-	if diff := cmp.Diff(want, Member(known, local, before)); diff != "" {
+	if diff := cmp.Diff(want, Member("a", known, local, before).Spec); diff != "" {
 		t.Errorf("once it is known (-want +got):\n%s", diff)
 	}
 	local.PodCIDRs = make([]netip.Prefix, 100)
-	if got := Member(known, local, before).PodCIDRs; len(got) != maxCIDRs {
+	if got := Member("a", known, local, before).Spec.PodCIDRs; len(got) != maxCIDRs {
 		t.Errorf("got %d ranges, which the API server would refuse", len(got))
 	}
 }
@@ -69,7 +69,11 @@ func TestTheStateOfANamespaceDecidesWhatIsPublishedOfIt(t *testing.T) {
 		if tc.want == "" {
 			want = &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"team": "x"}}
 		}
-		if diff := cmp.Diff(want, NamespaceRecord(tc.name, namespace, "comity-system", []string{"team", "zone"}, nil)); diff != "" {
+		var spec *exchangev1alpha1.NamespaceRecordSpec
+		if record := NamespaceRecord("a", tc.name, namespace, "comity-system", []string{"team", "zone"}, nil); record != nil {
+			spec = &record.Spec
+		}
+		if diff := cmp.Diff(want, spec); diff != "" {
 			t.Errorf("%s: records (-want +got):\n%s", name, diff)
 		}
 	}
@@ -82,7 +86,7 @@ func TestOnlySelectedNamespacesArePublished(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := NamespaceRecord("shop", shop, "comity-system", nil, selector); (got != nil) != want {
+		if got := NamespaceRecord("a", "shop", shop, "comity-system", nil, selector); (got != nil) != want {
 			t.Errorf("selector %q: got %+v, want a record: %t", text, got, want)
 		}
 	}

@@ -194,7 +194,9 @@ func (c *cleaner) labels() map[string]string {
 	out := maps.Clone(c.slice.Labels)
 	isOfExport := func(key string) bool { return key == model.LabelExportNamespace || key == model.LabelExportName }
 	isInvalid := func(key, value string) bool { return len(validation.IsQualifiedName(key)) > 0 || !isLabelValue(value) }
-	maps.DeleteFunc(out, func(key, value string) bool { return !isOfExport(key) && (len(c.slice.Labels) > maxMapEntries || isInvalid(key, value)) })
+	maps.DeleteFunc(out, func(key, value string) bool {
+		return !isOfExport(key) && (len(c.slice.Labels) > maxMapEntries || isInvalid(key, value))
+	})
 	if dropped := sets.List(sets.KeySet(c.slice.Labels).Difference(sets.KeySet(out))); len(dropped) > 0 {
 		c.drop(model.ReasonInvalidEndpoints, dropped[0], "metadata.labels")
 	}

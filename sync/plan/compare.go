@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -22,33 +25,65 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// compareAll compares the objects of one kind in the exchange, in the order of their names, so
-// that the same input always gives the same actions. Of two desired objects with one name the
-// last counts. own is that of PublishInput.
-func compareAll[T Object](kind metav1.TypeMeta, desired []Object, current []T, own bool) changes {
-	var plan changes
+// compareAll compares the objects of this cluster in the exchange, in the order of their kinds and
+// names, so that the same input always gives the same actions: slices are written before the
+// records that name them, and removed after them. Of two desired objects with one name the last
+// counts. own and the problems are those of Publish.
+func compareAll(desired, current []Object, own bool) (actions []Action, problems []model.Problem) {
 	want, existing := indexed(desired), indexed(current)
-	all := sets.KeySet(want).Union(sets.KeySet(existing))
-	for _, at := range slices.SortedFunc(maps.Keys(all), model.CompareKeys) {
+	var removed []Action
+	for _, at := range slices.SortedFunc(maps.Keys(sets.KeySet(want).Union(sets.KeySet(existing))), objectID.compare) {
 		is, wanted := want[at]
 		was, exists := existing[at]
 		isForeign := exists && !own && !model.IsManaged(was)
+		if wanted {
+			is.GetObjectKind().SetGroupVersionKind(at.kind().GroupVersionKind())
+			if at.typ != sliceKind.Kind {
+				is.SetLabels(labels.Merge(is.GetLabels(), labels.Set{labelManagedBy: model.ManagedBy}))
+			}
+			sign(is)
+		}
 		switch {
 		case isForeign && wanted:
-			plan.problems = append(plan.problems, model.Problemf(model.ReasonNameTaken, "",
-				"%s %s was not created by Comity, so nothing is published under that name there; delete it", kind.Kind, at))
+			problems = append(problems, model.Problemf(model.ReasonNameTaken, "",
+				"%s %s was not created by Comity, so nothing is published under that name there; delete it", at.typ, at.NamespacedName))
 		case isForeign:
 		case !wanted:
-			plan.remove = append(plan.remove, remove(was, kind)...)
+			removed = slices.Concat(remove(was, *at.kind()), removed)
 		case !exists:
-			plan.apply = append(plan.apply, create(is))
+			actions = append(actions, create(is))
 		case changesAddressType(was, is):
-			plan.apply = append(append(plan.apply, remove(was, kind)...), create(is))
+			actions = append(append(actions, remove(was, *at.kind())...), create(is))
 		default:
-			plan.apply = append(plan.apply, update(is, was)...)
+			actions = append(actions, update(is, was)...)
 		}
 	}
-	return plan
+	return append(actions, removed...), problems
+}
+
+// objectID names an object in the exchange, by its Go type.
+type objectID struct {
+	typ string
+	types.NamespacedName
+}
+
+func (id objectID) compare(other objectID) int {
+	return cmp.Or(cmp.Compare(id.typ, other.typ), model.CompareKeys(id.NamespacedName, other.NamespacedName))
+}
+
+func (id objectID) kind() *metav1.TypeMeta {
+	if id.typ == sliceKind.Kind {
+		return &sliceKind
+	}
+	return &metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: id.typ}
+}
+
+func indexed(list []Object) map[objectID]Object {
+	index := make(map[objectID]Object, len(list))
+	for _, obj := range list {
+		index[objectID{reflect.TypeOf(obj).Elem().Name(), keyOf(obj)}] = obj
+	}
+	return index
 }
 
 // update makes an object in the exchange equal to desired. Records have nothing to compare but a

@@ -75,17 +75,6 @@ type PublishPlan struct {
 	Problems []model.Problem
 }
 
-var (
-	recordKind    = recordMeta("ExportRecord")
-	reportKind    = recordMeta("ImportRecord")
-	namespaceKind = recordMeta("NamespaceRecord")
-	memberKind    = recordMeta("MemberRecord")
-)
-
-func recordMeta(kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: exchangev1alpha1.GroupVersion.String(), Kind: kind}
-}
-
 func keyOf(obj metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
 }
@@ -96,13 +85,10 @@ func keyOf(obj metav1.Object) types.NamespacedName {
 // statement that the export is withdrawn, because to a reader a record that is
 // missing was lost.
 func Publish(in PublishInput) PublishPlan {
-	wantSlices, wantRecords := in.desired()
-	copies := compareAll(sliceKind, wantSlices, in.CurrentSlices, in.Own)
-	records := compareAll(recordKind, wantRecords, in.CurrentRecords, in.Own)
-	plan := PublishPlan{Problems: append(copies.problems, records.problems...)}
-	all := slices.Concat(copies.apply, records.apply, records.remove, copies.remove)
+	actions, problems := compareAll(in.desired(), slices.Concat(objects(in.CurrentSlices), objects(in.CurrentRecords)), in.Own)
+	plan := PublishPlan{Problems: problems}
 	byNamespace := map[string][]Action{}
-	for _, a := range all {
+	for _, a := range actions {
 		byNamespace[a.Object.GetNamespace()] = append(byNamespace[a.Object.GetNamespace()], a)
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
@@ -121,26 +107,26 @@ func Publish(in PublishInput) PublishPlan {
 
 // desired returns the slices and records that are to exist. Where the export is published,
 // its record comes after the statement of its withdrawal: the last one counts.
-func (in PublishInput) desired() (copies, records []Object) {
+func (in PublishInput) desired() (want []Object) {
 	for _, current := range in.CurrentRecords {
 		if in.IsOwn(current) && current.DeletionTimestamp == nil && !in.Moved && !slices.Contains(in.Collect, current.Namespace) {
-			records = append(records, in.stated(current))
+			want = append(want, in.stated(current))
 		}
 	}
 	if in.Record == nil {
-		return nil, records
+		return want
 	}
 	for _, namespace := range in.Audience {
 		for _, source := range in.Slices {
 			s := *source
-			s.TypeMeta, s.ObjectMeta = sliceKind, objectMeta(namespace, source.Name, source.Labels, source.Annotations)
-			copies = append(copies, sign(&s))
+			s.ObjectMeta = objectMeta(namespace, source.Name, source.Labels, source.Annotations)
+			want = append(want, &s)
 		}
 		r := in.record(namespace, *in.Record, in.Annotations)
 		in.keepVersion(r)
-		records = append(records, r)
+		want = append(want, r)
 	}
-	return copies, records
+	return want
 }
 
 // IsOwn reports whether an object in the exchange is this cluster's own.
@@ -185,41 +171,24 @@ func (in PublishInput) keepVersion(desired *exchangev1alpha1.ExportRecord) {
 
 // record is the record of the export in one exchange namespace.
 func (in PublishInput) record(namespace string, spec exchangev1alpha1.ExportRecordSpec, annotations map[string]string) *exchangev1alpha1.ExportRecord {
-	return sign(&exchangev1alpha1.ExportRecord{
-		TypeMeta:   recordKind,
+	return &exchangev1alpha1.ExportRecord{
 		ObjectMeta: objectMeta(namespace, model.RecordName(in.Key.Namespace, in.Key.Name), recordLabels(in.Key), annotations),
 		Spec:       spec,
-	})
-}
-
-// Namespace plans the NamespaceRecord called name in one exchange namespace: desired, or that
-// there is none if that is nil. current is what exists there; nil if nothing does. own is
-// that of PublishInput.
-func Namespace(exchange, name string, desired *exchangev1alpha1.NamespaceRecordSpec, current *exchangev1alpha1.NamespaceRecord, own bool) []Action {
-	var want []Object
-	if desired != nil {
-		want = append(want, sign(&exchangev1alpha1.NamespaceRecord{TypeMeta: namespaceKind, ObjectMeta: managedMeta(exchange, name), Spec: *desired}))
 	}
-	return single(namespaceKind, want, current, own)
 }
 
-// Member plans the MemberRecord of this cluster in one exchange namespace.
-// current is the record called desired.ClusterID; nil if there is none. own is that of
-// PublishInput.
-func Member(exchange string, desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []Action {
-	want := sign(&exchangev1alpha1.MemberRecord{TypeMeta: memberKind, ObjectMeta: managedMeta(exchange, desired.ClusterID), Spec: desired})
-	return single(memberKind, []Object{want}, current, own)
-}
-
-// single plans records of which at most one exists: current, unless that is nil.
-func single[T interface {
+// Record plans the one record of a kind and name: desired, or that there is none if that is nil.
+// current is what exists there; nil if nothing does. own is that of PublishInput, and the problems
+// are as in PublishPlan.
+func Record[T interface {
 	Object
 	comparable
-}](kind metav1.TypeMeta, desired []Object, current T, own bool) []Action {
-	var none T
-	existing := model.Without([]T{current}, func(o T) bool { return o == none })
-	plan := compareAll(kind, desired, existing, own)
-	return append(plan.apply, plan.remove...)
+}](desired, current T, own bool) ([]Action, []model.Problem) {
+	some := func(record T) []Object {
+		var none T
+		return objects(model.Without([]T{record}, func(o T) bool { return o == none }))
+	}
+	return compareAll(some(desired), some(current), own)
 }
 
 // Reports plans the ImportRecords about the exports of one namespace/name.
@@ -236,20 +205,16 @@ func Reports(key types.NamespacedName, desired map[string]exchangev1alpha1.Impor
 			old.Spec.ExportUID == spec.ExportUID && old.Spec.Imported == spec.Imported && old.Spec.Reason == spec.Reason {
 			spec.Since = old.Spec.Since
 		}
-		want = append(want, sign(&exchangev1alpha1.ImportRecord{
-			TypeMeta:   reportKind,
+		want = append(want, &exchangev1alpha1.ImportRecord{
 			ObjectMeta: objectMeta(exchange, model.RecordName(key.Namespace, key.Name), recordLabels(key), nil),
 			Spec:       spec,
-		}))
+		})
 	}
-	plan := compareAll(reportKind, want, current, own)
-	return slices.Concat(plan.apply, plan.remove), plan.problems
+	return compareAll(want, objects(current), own)
 }
 
 func recordLabels(export types.NamespacedName) map[string]string {
-	return map[string]string{
-		model.LabelExportNamespace: export.Namespace, model.LabelExportName: export.Name, labelManagedBy: model.ManagedBy,
-	}
+	return map[string]string{model.LabelExportNamespace: export.Namespace, model.LabelExportName: export.Name}
 }
 
 // objectMeta is metadata with copies of labels and annotations.
@@ -257,14 +222,6 @@ func objectMeta(namespace, name string, labels, annotations map[string]string) m
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: maps.Clone(labels), Annotations: maps.Clone(annotations)}
 }
 
-func managedMeta(namespace, name string) metav1.ObjectMeta {
-	return objectMeta(namespace, name, map[string]string{labelManagedBy: model.ManagedBy}, nil)
-}
-
-func indexed[T Object](list []T) map[types.NamespacedName]Object {
-	index := make(map[types.NamespacedName]Object, len(list))
-	for _, obj := range list {
-		index[keyOf(obj)] = obj
-	}
-	return index
+func objects[T Object](list []T) []Object {
+	return model.Map(list, func(o T) Object { return o })
 }

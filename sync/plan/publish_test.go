@@ -4,6 +4,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -91,11 +92,11 @@ func TestPublish(t *testing.T) {
 		{"nothing changed: no write", &all, publication("comity-a"), nil},
 		{"withdrawn: the statement, then its slices", &all, withdrawn, []string{
 			"update ExportRecord comity-a/web.default",
-			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+			"delete EndpointSlice comity-a/default.web-2", "delete EndpointSlice comity-a/default.web-1",
 		}},
 		{"no audience: the same as withdrawn", &all, publication(), []string{
 			"update ExportRecord comity-a/web.default",
-			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+			"delete EndpointSlice comity-a/default.web-2", "delete EndpointSlice comity-a/default.web-1",
 		}},
 		{"one slice less: the record that no longer names it, then the slice", &all, fewer, []string{
 			"update ExportRecord comity-a/web.default", "delete EndpointSlice comity-a/default.web-2",
@@ -111,13 +112,13 @@ func TestPublish(t *testing.T) {
 			"create EndpointSlice comity-a-to-c/default.web-1", "create EndpointSlice comity-a-to-c/default.web-2",
 			"create ExportRecord comity-a-to-c/web.default",
 			"update ExportRecord comity-a/web.default",
-			"delete EndpointSlice comity-a/default.web-1", "delete EndpointSlice comity-a/default.web-2",
+			"delete EndpointSlice comity-a/default.web-2", "delete EndpointSlice comity-a/default.web-1",
 		}},
 		{"widened: the one peer finds it where all do, so nothing is withdrawn from it", &narrow, wide, []string{
 			"create EndpointSlice comity-a/default.web-1", "create EndpointSlice comity-a/default.web-2",
 			"create ExportRecord comity-a/web.default",
 			"delete ExportRecord comity-a-to-b/web.default",
-			"delete EndpointSlice comity-a-to-b/default.web-1", "delete EndpointSlice comity-a-to-b/default.web-2",
+			"delete EndpointSlice comity-a-to-b/default.web-2", "delete EndpointSlice comity-a-to-b/default.web-1",
 		}},
 	}
 	for _, c := range cases {
@@ -488,6 +489,23 @@ func stand(t *rapid.T, w *world, in plan.PublishInput) {
 	}
 }
 
+func namespaceRecord(name string, desired *exchangev1alpha1.NamespaceRecordSpec, current *exchangev1alpha1.NamespaceRecord, own bool) []plan.Action {
+	var want *exchangev1alpha1.NamespaceRecord
+	if desired != nil {
+		want = &exchangev1alpha1.NamespaceRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: name}, Spec: *desired}
+	}
+	actions, problems := plan.Record(want, current, own)
+	if isForeign := !own && current != nil && !model.IsManaged(current); len(problems) > 0 != (isForeign && desired != nil) {
+		panic(fmt.Sprintf("problems of %s: %v", name, problems))
+	}
+	return actions
+}
+
+func memberRecord(desired exchangev1alpha1.MemberRecordSpec, current *exchangev1alpha1.MemberRecord, own bool) []plan.Action {
+	actions, _ := plan.Record(&exchangev1alpha1.MemberRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "comity-a", Name: desired.ClusterID}, Spec: desired}, current, own)
+	return actions
+}
+
 func TestNamespacesAndMember(t *testing.T) {
 	record := func(name, managedBy string, identity map[string]string) *exchangev1alpha1.NamespaceRecord {
 		r := &exchangev1alpha1.NamespaceRecord{
@@ -503,12 +521,12 @@ func TestNamespacesAndMember(t *testing.T) {
 		return &exchangev1alpha1.NamespaceRecordSpec{Labels: identity}
 	}
 	got := slices.Concat(
-		plan.Namespace("comity-a", "changed", spec(map[string]string{"id": "2"}), record("changed", "comity", map[string]string{"id": "1"}), false),
-		plan.Namespace("comity-a", "new", spec(nil), nil, false),
-		plan.Namespace("comity-a", "gone", nil, record("gone", "comity", nil), false),
-		plan.Namespace("comity-a", "theirs", spec(nil), record("theirs", "helm", nil), false),
-		plan.Namespace("comity-a", "also-theirs", nil, record("also-theirs", "", nil), false),
-		plan.Namespace("comity-a", "none", nil, nil, false))
+		namespaceRecord("changed", spec(map[string]string{"id": "2"}), record("changed", "comity", map[string]string{"id": "1"}), false),
+		namespaceRecord("new", spec(nil), nil, false),
+		namespaceRecord("gone", nil, record("gone", "comity", nil), false),
+		namespaceRecord("theirs", spec(nil), record("theirs", "helm", nil), false),
+		namespaceRecord("also-theirs", nil, record("also-theirs", "", nil), false),
+		namespaceRecord("none", nil, nil, false))
 	want := []string{
 		"update NamespaceRecord comity-a/changed", "create NamespaceRecord comity-a/new", "delete NamespaceRecord comity-a/gone",
 	}
@@ -517,17 +535,17 @@ func TestNamespacesAndMember(t *testing.T) {
 	}
 
 	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "1"}
-	made := plan.Member("comity-a", desired, nil, false)
+	made := memberRecord(desired, nil, false)
 	if diff := cmp.Diff([]string{"create MemberRecord comity-a/a"}, verbs(made)); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	stored, _ := made[0].Object.(*exchangev1alpha1.MemberRecord)
 	stored.UID, stored.ManagedFields = "uid", []metav1.ManagedFieldsEntry{{Manager: "comity", Operation: metav1.ManagedFieldsOperationApply}}
-	if again := plan.Member("comity-a", desired, stored, false); len(again) > 0 {
+	if again := memberRecord(desired, stored, false); len(again) > 0 {
 		t.Errorf("a member that says the same writes again: %v", verbs(again))
 	}
 	desired.Version = "2"
-	if diff := cmp.Diff([]string{"update MemberRecord comity-a/a"}, verbs(plan.Member("comity-a", desired, stored, false))); diff != "" {
+	if diff := cmp.Diff([]string{"update MemberRecord comity-a/a"}, verbs(memberRecord(desired, stored, false))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -539,8 +557,8 @@ func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
 	meta.Name = "a"
 	member := &exchangev1alpha1.MemberRecord{ObjectMeta: meta, Spec: exchangev1alpha1.MemberRecordSpec{ClusterID: "a", Version: "1", PodCIDRs: []string{"10.0.0.0/8"}}}
 	desired := exchangev1alpha1.MemberRecordSpec{ClusterID: "a", ClusterSet: "set", Version: "2"}
-	adopted := append(plan.Namespace("comity-a", "shop", &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "2"}}, namespace, true),
-		plan.Member("comity-a", desired, member, true)...)
+	adopted := append(namespaceRecord("shop", &exchangev1alpha1.NamespaceRecordSpec{Labels: map[string]string{"id": "2"}}, namespace, true),
+		memberRecord(desired, member, true)...)
 	want := []map[string]any{
 		{"spec": map[string]any{"labels": map[string]any{"id": "2", "old": nil}}},
 		{"spec": map[string]any{"clusterSet": "set", "version": "2", "podCIDRs": nil}},
@@ -550,7 +568,7 @@ func TestFault43RestoredNamespaceAndMemberRecordsAreTheAgentsOwn(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", a, diff)
 		}
 	}
-	if gone := plan.Namespace("comity-a", "shop", nil, namespace, true); len(adopted) != 2 || len(gone) != 1 || gone[0].Verb != plan.Delete {
+	if gone := namespaceRecord("shop", nil, namespace, true); len(adopted) != 2 || len(gone) != 1 || gone[0].Verb != plan.Delete {
 		t.Errorf("adopted %v, deleted %v", verbs(adopted), verbs(gone))
 	}
 }

@@ -160,7 +160,8 @@ func (p *Process) PublishNamespaces() {
 			return
 		}
 		current := get[exchangev1alpha1.NamespaceRecord](p, "NamespaceRecord", shared, key.Name)
-		_, err := p.write(plan.Namespace(shared, key.Name, decide.NamespaceRecord(key.Name, p.namespace(key.Name), Namespace, nil, nil), current, false))
+		actions, _ := plan.Record(decide.NamespaceRecord(p.ID, key.Name, p.namespace(key.Name), Namespace, nil, nil), current, false)
+		_, err := p.write(actions)
 		p.pass.Attempted(decide.Namespaces, key, err == nil)
 	}
 }
@@ -172,8 +173,9 @@ func (p *Process) PublishMember() error {
 		return nil
 	}
 	current := get[exchangev1alpha1.MemberRecord](p, "MemberRecord", shared, string(p.ID))
-	known := exchangev1alpha1.MemberRecordSpec{ClusterID: string(p.ID), ClusterSet: ClusterSet, Version: "simulated"}
-	desired := decide.Member(known, model.LocalCluster{}, current)
-	_, err := p.write(plan.Member(shared, desired, current, false))
+	known := exchangev1alpha1.MemberRecordSpec{ClusterSet: ClusterSet, Version: "simulated"}
+	desired := decide.Member(p.ID, known, model.LocalCluster{}, current)
+	actions, _ := plan.Record(desired, current, false)
+	_, err := p.write(actions)
 	return err
 }
