@@ -116,26 +116,13 @@ func importReadiness(in ImportInput) (reason, message string) {
 	if missing := missing(in); missing != "" {
 		return model.ReasonPending, missing
 	}
-	ids := model.Without(sorted(in.clusters), in.servesNoPort)
+	ids := sorted(in.clusters)
 	if len(ids) == 0 {
 		return model.ReasonPending, "it is not known yet which clusters export this Service" + troubles("; ", problems)
 	}
-	resolves := "the endpoints of "
-	if in.Import.Spec.Type != mcsv1beta1.Headless {
-		resolves = strings.Join(in.Import.Spec.IPs, ", ") + " and leads to "
-	}
-	return condition.ReasonImportReady, fmt.Sprintf("%s.%s.svc.clusterset.local resolves to %s%s%s",
-		in.Import.Name, in.Import.Namespace, resolves, decision.Clusters(ids), troubles("; ", problems))
-}
-
-// servesNoPort reports whether the import has none of the ports of a cluster, because those of other
-// exports have their names or numbers. Its endpoints are left out; condition Conflict says why.
-func (in ImportInput) servesNoPort(id string) bool {
-	if in.Observation == nil || in.Observation.Import == nil {
-		return false
-	}
-	c, has := in.Observation.Import.Constituent(model.ClusterID(id))
-	return has && len(c.Ports) == 0 && len(c.Declared) > 0
+	// Traffic need not reach all of them: condition Conflict says of which a port is left out.
+	return condition.ReasonImportReady, fmt.Sprintf("%s.%s.svc.clusterset.local resolves to %s; exported by %s%s", in.Import.Name, in.Import.Namespace,
+		cmp.Or(strings.Join(in.Import.Spec.IPs, ", "), "its endpoints"), decision.Clusters(ids), troubles("; ", problems))
 }
 
 // stopper finds, among problems in order, the first that keeps the import from

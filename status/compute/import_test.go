@@ -44,11 +44,6 @@ func TestImport(t *testing.T) {
 	unassigned.Annotations = nil
 	troubled := from("b")
 	troubled.Problems = []model.Problem{{Reason: model.ReasonNameTaken, Message: "Service default/derived-1 is not Comity's; rename it"}}
-	conflicting := from("a", "b")
-	conflicting.Import.Constituents[0].Ports = []mcsv1beta1.ServicePort{{Name: "http", Port: 80}}
-	for i := range conflicting.Import.Constituents {
-		conflicting.Import.Constituents[i].Declared = []mcsv1beta1.ServicePort{{Name: "http", Port: int32(80 + i)}}
-	}
 	cases := []struct {
 		name string
 		in   ImportInput
@@ -58,17 +53,12 @@ func TestImport(t *testing.T) {
 		{
 			"an import that works",
 			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9", "fd00::9"), Derived: &corev1.Service{}, Slices: true, Observation: from("b", "a")},
-			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9, fd00::9 and leads to clusters a, b", "Present",
-		},
-		{
-			"the port of one cluster conflicts, and nothing leads there",
-			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: conflicting},
-			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster a", "Present",
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9, fd00::9; exported by clusters a, b", "Present",
 		},
 		{
 			"a headless import, which has no address of its own",
 			ImportInput{Import: serviceImport(mcsv1beta1.Headless), Derived: &corev1.Service{}, Slices: true, Observation: from("a")},
-			"Ready=True/Ready: web.default.svc.clusterset.local resolves to the endpoints of cluster a", "Present",
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to its endpoints; exported by cluster a", "Present",
 		},
 		{
 			"no address yet",
@@ -93,7 +83,7 @@ func TestImport(t *testing.T) {
 		{
 			"a problem that stops nothing",
 			ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: troubled},
-			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b; NameTaken: Service default/derived-1 is not Comity's; rename it", "Present",
+			"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9; exported by cluster b; NameTaken: Service default/derived-1 is not Comity's; rename it", "Present",
 		},
 		{
 			"an import of which nothing was observed yet",
@@ -121,7 +111,7 @@ func TestASourceThatIsKeptOutDoesNotMakeAnImportUnready(t *testing.T) {
 		seen := from("b")
 		seen.Problems = []model.Problem{{Reason: reason, Cluster: "c", Message: "why"}}
 		got := Import(ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: seen}, now)
-		want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b; " + reason + " in c: why"}
+		want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9; exported by cluster b; " + reason + " in c: why"}
 		if diff := cmp.Diff(want, short(got.Conditions)); diff != "" {
 			t.Error(diff)
 		}
@@ -141,7 +131,7 @@ func TestANewImportIsAnnouncedOnceWithItsClusters(t *testing.T) {
 		in.Import.Status = Import(in, now)
 		announced = append(announced, short(Transitions(mcsv1beta1.ServiceImportKindName, old.Conditions, in.Import.Status.Conditions))...)
 	}
-	want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b"}
+	want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9; exported by cluster b"}
 	if diff := cmp.Diff(want, announced); diff != "" {
 		t.Error(diff)
 	}

@@ -252,7 +252,7 @@ func TestWhatIsLeftOutStopsAnImportOnlyIfNothingRemains(t *testing.T) {
 	refused := model.Problem{Reason: model.ReasonAddressNotAccepted, Cluster: "b", Message: "3 endpoints; see Secret comity/b"}
 	family := model.Problem{Reason: model.ReasonIPFamilyNotSupported, Message: "this cluster has only IPv4"}
 	contested := model.Problem{Reason: model.ReasonContested, Message: "somebody changes Service derived-1"}
-	const works = "Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9 and leads to cluster b"
+	const works = "Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9; exported by cluster b"
 	const left = "AddressNotAccepted in b: 3 endpoints; see Secret comity/b"
 	cases := []struct {
 		name      string

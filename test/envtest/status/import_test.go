@@ -95,7 +95,7 @@ var _ = Describe("The status of a ServiceImport", func() {
 		apply(ctx, model.FieldOwner, key.Namespace, sliceText)
 		expectImport(ctx, key, shown{Ready: "True/Ready", Slices: "Present", Clusters: []string{"a", "b"}})
 		ready := meta.FindStatusCondition(getImport(ctx, key).Status.Conditions, "Ready")
-		Expect(ready.Message).To(Equal("web." + key.Namespace + ".svc.clusterset.local resolves to 10.0.0.77 and leads to clusters a, b"))
+		Expect(ready.Message).To(Equal("web." + key.Namespace + ".svc.clusterset.local resolves to 10.0.0.77; exported by clusters a, b"))
 
 		By("b stopping to export")
 		slice := &discoveryv1.EndpointSlice{}
