@@ -88,7 +88,7 @@ func TestAvailable(t *testing.T) {
 		{
 			"several do not for one reason", out(),
 			known(list(failing("d", model.ReasonNamespaceMissing, missing404, ten), failing("c", model.ReasonNamespaceMissing, missing404, eleven))),
-			"False/NamespaceMissing: imported by 0 of 2 clusters; NamespaceMissing in c, d, first since 2026-11-21T10:02:11Z: " + missing404,
+			"False/NamespaceMissing: imported by 0 of 2 clusters; NamespaceMissing in c, d since 2026-11-21T10:02:11Z: " + missing404,
 		},
 		{
 			"several say it in other words", out(), known(list(failing("c", model.ReasonNameTaken, "Service x", ten), failing("d", model.ReasonNameTaken, "Service y", ten))),

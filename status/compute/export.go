@@ -115,10 +115,8 @@ func readiness(in ExportInput, valid metav1.Condition) (reason, message string) 
 	switch seen := in.Observation; seen.Publication {
 	case model.Published:
 		return condition.ReasonExported, published(seen.Scope) + troubles("; in this cluster: ", append(waits(in), seen.Problems...))
-	case model.PublicationWithheld:
-		return condition.ReasonFailed, cmp.Or(seen.Detail, "policy does not let this export be published; see condition Admitted")
-	case model.PublicationFailed:
-		return condition.ReasonFailed, cmp.Or(seen.Detail, "this export could not be published; the log of Comity's leader says why")
+	case model.PublicationWithheld, model.PublicationFailed:
+		return condition.ReasonFailed, seen.Detail
 	}
 	switch {
 	case in.Observation.Publication == model.PublicationNone && valid.Reason == condition.ReasonInvalidServiceType:
@@ -141,12 +139,8 @@ func waits(in ExportInput) []model.Problem {
 }
 
 func published(scope model.Scope) string {
-	switch {
-	case scope.All():
+	if scope.All() {
 		return "published for every cluster of the clusterset"
-	case scope.Empty():
-		return fmt.Sprintf("published for no other cluster: %s on this ServiceExport and on its Namespace have none in common; widen one of them",
-			model.AnnotationExportTo)
 	}
 	return "published for " + decision.Clusters(scope.Clusters())
 }
@@ -363,11 +357,8 @@ func (g group) since() string {
 			first = d.Since
 		}
 	}
-	switch {
-	case first.IsZero():
+	if first.IsZero() {
 		return ""
-	case slices.ContainsFunc(g.members, func(d model.Report) bool { return !d.Since.Equal(first) }):
-		return ", first since " + moment(first)
 	}
 	return " since " + moment(first)
 }

@@ -132,22 +132,13 @@ func TestExport(t *testing.T) {
 			[]string{isValid, "Ready=True/Exported: published for clusters b, c", isAgreed, isAdmitted},
 		},
 		{
-			"a scope that is empty",
-			ExportInput{Service: service(""), Verdict: allowed, Observation: &model.Observation{Publication: model.Published}},
-			[]string{
-				isValid,
-				"Ready=True/Exported: published for no other cluster: comity.dev/export-to on this ServiceExport and on its Namespace have none in common; widen one of them",
-				isAgreed, isAdmitted,
-			},
-		},
-		{
 			"a denied export does not answer for the conflicts of others",
 			ExportInput{Service: service(""), Verdict: denied, Observation: &model.Observation{
-				Publication: model.PublicationWithheld, Conflicts: []model.Conflict{portConflict},
+				Publication: model.PublicationWithheld, Detail: "policies deny it", Conflicts: []model.Conflict{portConflict},
 			}},
 			[]string{
 				isValid,
-				"Ready=False/Failed: policy does not let this export be published; see condition Admitted",
+				"Ready=False/Failed: policies deny it",
 				isApart,
 				"Admitted=False/PolicyDenied: policy forbids this export: " + denied.Violations[0].String(),
 			},

@@ -96,9 +96,6 @@ func sources(in ImportInput) []mcsv1beta1.ClusterStatus {
 	if seen != nil {
 		ids.Insert(model.Map(served(seen), func(s model.Source) model.ClusterID { return s.Cluster })...)
 	}
-	if seen != nil && seen.Import != nil {
-		ids.Insert(model.Map(seen.Import.Constituents, func(c model.Constituent) model.ClusterID { return c.Cluster })...)
-	}
 	return model.Map(sets.List(ids), func(id model.ClusterID) mcsv1beta1.ClusterStatus {
 		return mcsv1beta1.ClusterStatus{Cluster: string(id)}
 	})

@@ -24,9 +24,9 @@ func serviceImport(typ mcsv1beta1.ServiceImportType, ips ...string) *mcsv1beta1.
 }
 
 func from(ids ...model.ClusterID) *model.Observation {
-	o := &model.Observation{Import: &model.Import{}}
+	o := &model.Observation{}
 	for _, id := range ids {
-		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: id}})
+		o.Sources = append(o.Sources, model.Source{Cluster: id, State: model.SourcePublished, Liveness: model.Liveness{State: model.Connected}})
 	}
 	return o
 }
@@ -94,7 +94,7 @@ func TestImport(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			got := Import(c.in, now)
-			if diff := cmp.Diff([]string{c.want}, short(got.Conditions)); diff != "" {
+			if diff := cmp.Diff([]string{c.want}, short(got.Conditions[:1])); diff != "" {
 				t.Error(diff)
 			}
 			if got.EndpointSliceObjects != c.objs || got.Conditions[0].ObservedGeneration != 3 {
@@ -112,7 +112,7 @@ func TestASourceThatIsKeptOutDoesNotMakeAnImportUnready(t *testing.T) {
 		seen.Problems = []model.Problem{{Reason: reason, Cluster: "c", Message: "why"}}
 		got := Import(ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP, "10.0.0.9"), Derived: &corev1.Service{}, Slices: true, Observation: seen}, now)
 		want := []string{"Ready=True/Ready: web.default.svc.clusterset.local resolves to 10.0.0.9; exported by cluster b; " + reason + " in c: why"}
-		if diff := cmp.Diff(want, short(got.Conditions)); diff != "" {
+		if diff := cmp.Diff(want, short(got.Conditions[:1])); diff != "" {
 			t.Error(diff)
 		}
 		got = Import(ImportInput{Import: serviceImport(mcsv1beta1.ClusterSetIP), Observation: seen}, now)

@@ -61,13 +61,13 @@ func TestDestinations(t *testing.T) {
 		{"has been read but for its reports", model.Member{ID: "b", Synced: true, Liveness: model.Liveness{State: model.Connected}}, nil,
 			model.Report{Reason: model.ReasonPending, Unsynced: true}, "cluster b has not been read yet"},
 		{"is lost: what it said counts, and that is told", member("b", true, model.Lost), imported("u"),
-			model.Report{Imported: true, Reason: "Lost", Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
+			model.Report{Imported: true, Reason: "Lost", Since: lost}, "no heartbeat of cluster b is seen"},
 		{"is lost and did not import", member("b", true, model.Lost), missing,
 			model.Report{Reason: model.ReasonNamespaceMissing, Since: began}, "create it; this is its last report: no heartbeat"},
 		{"is lost and said nothing", member("b", true, model.Lost), nil,
-			model.Report{Reason: model.ReasonUnreachable, Since: lost}, "no heartbeat of cluster b was seen since 2026-11-21T10:00:00Z"},
+			model.Report{Reason: model.ReasonUnreachable, Since: lost}, "no heartbeat of cluster b is seen"},
 		{"never answered", member("b", false, model.Lost), nil,
-			model.Report{Reason: model.ReasonUnreachable, Since: lost}, "since Comity started here"},
+			model.Report{Reason: model.ReasonUnreachable, Since: lost}, "no heartbeat of cluster b is seen"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

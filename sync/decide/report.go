@@ -236,7 +236,6 @@ func Destinations(self model.ClusterID, seen model.Observation, members []model.
 // reportedBy is what m reported last. That its heartbeat is missing now changes
 // nothing about what it imports, and is the reason only where there is no other.
 func reportedBy(m model.Member, d model.Report) model.Report {
-	d.Message = model.Bound(d.Message, maxMessage)
 	if m.Liveness.State == model.Connected {
 		return d
 	}
@@ -244,10 +243,7 @@ func reportedBy(m model.Member, d model.Report) model.Report {
 		d.Reason, d.Message, d.Since = string(m.Liveness.State), noHeartbeat(m), m.Liveness.Since
 		return d
 	}
-	if d.Message != "" {
-		d.Message += "; "
-	}
-	d.Message += "this is its last report: " + noHeartbeat(m)
+	d.Message = model.Bound(d.Message+"; this is its last report: "+noHeartbeat(m), maxMessage)
 	return d
 }
 
@@ -265,16 +261,8 @@ func notReportedBy(m model.Member) model.Report {
 	return d
 }
 
-// noHeartbeat says since when the heartbeat of m is missing, and why if that is
-// known. The text stays the same as long as it is missing.
+// noHeartbeat says that the heartbeat of m is missing, and why if that is known. The text stays
+// the same as long as it is missing.
 func noHeartbeat(m model.Member) string {
-	since := "Comity started here"
-	if !m.Liveness.Confirmed.IsZero() {
-		since = m.Liveness.Confirmed.UTC().Format(time.RFC3339)
-	}
-	text := fmt.Sprintf("no heartbeat of cluster %s was seen since %s", m.ID, since)
-	if m.Liveness.Message != "" {
-		text += ": " + m.Liveness.Message
-	}
-	return text
+	return strings.TrimSuffix(fmt.Sprintf("no heartbeat of cluster %s is seen: %s", m.ID, m.Liveness.Message), ": ")
 }

@@ -298,22 +298,17 @@ func (i *importing) isPresumedDown(id model.ClusterID) bool {
 // the ServiceImport, of that export as KEP-5939 has it, or of the Namespace of this cluster.
 // While the first that is set cannot be read, those that stand apply, else what comes next.
 func (v *ImportView) tiersFor(from model.ClusterID, exported, standing string) (model.Tiers, []model.Problem) {
-	ofImport, asksImport := v.Current.ImportAnnotations()[model.AnnotationTiers]
 	var ofNamespace string
-	var asksNamespace bool
 	if v.Local.Namespace != nil {
-		ofNamespace, asksNamespace = v.Local.Namespace.Annotations[model.AnnotationTiers]
+		ofNamespace = v.Local.Namespace.Annotations[model.AnnotationTiers]
 	}
 	var problems []model.Problem
-	for _, a := range []struct {
-		asks        bool
-		text, where string
-	}{
-		{asksImport, ofImport, fmt.Sprintf("ServiceImport %s", v.Local.Key)},
-		{exported != "", exported, fmt.Sprintf("cluster %s, ServiceExport %s", from, v.Local.Key)},
-		{asksNamespace, ofNamespace, "Namespace " + v.Local.Key.Namespace},
+	for _, a := range []struct{ text, where string }{
+		{v.Current.ImportAnnotations()[model.AnnotationTiers], "ServiceImport " + v.Local.Key.String()},
+		{exported, fmt.Sprintf("cluster %s, ServiceExport %s", from, v.Local.Key)},
+		{ofNamespace, "Namespace " + v.Local.Key.Namespace},
 	} {
-		if !a.asks {
+		if a.text == "" {
 			continue
 		}
 		tiers, err := model.ParseTiers(a.text)

@@ -143,7 +143,10 @@ func published(conflicts ...model.Conflict) model.Observation {
 	return model.Observation{
 		Publication: model.Published,
 		Scope:       model.ScopeAll(),
-		Import:      &model.Import{Constituents: []model.Constituent{{SourceExport: model.SourceExport{Cluster: "a"}}, {SourceExport: model.SourceExport{Cluster: "b"}}}},
-		Conflicts:   conflicts,
+		Sources: []model.Source{
+			{Cluster: "a", State: model.SourcePublished, Liveness: model.Liveness{State: model.Connected}},
+			{Cluster: "b", State: model.SourcePublished, Liveness: model.Liveness{State: model.Connected}},
+		},
+		Conflicts: conflicts,
 	}
 }

@@ -102,7 +102,7 @@ var _ = Describe("The status of a ServiceImport", func() {
 		slice.Namespace, slice.Name = key.Namespace, "derived-1-b"
 		Expect(direct.Delete(ctx, slice)).To(Succeed())
 		only := published()
-		only.Import.Constituents = only.Import.Constituents[:1]
+		only.Sources = only.Sources[:1]
 		world.observe(key, only)
 		expectImport(ctx, key, shown{Ready: "True/Ready", Slices: "Absent", Clusters: []string{"a"}})
 
@@ -148,7 +148,7 @@ var _ = Describe("The status of a ServiceImport", func() {
 
 		stop()
 		partial := published()
-		partial.Import.Constituents, partial.Unsynced = partial.Import.Constituents[:1], []model.ClusterID{"b"}
+		partial.Sources, partial.Unsynced, partial.Starting = partial.Sources[:1], []model.ClusterID{"b"}, []model.ClusterID{"b"}
 		start()
 		world.observe(key, partial)
 		later := types.NamespacedName{Namespace: newNamespace(ctx), Name: "web"}
