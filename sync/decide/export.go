@@ -112,8 +112,7 @@ func Export(v ExportView) ExportDecision {
 			break
 		}
 	}
-	e.annotateKept()
-	e.annotateExcluded()
+	e.annotate()
 	e.keepReplaced()
 	e.collect()
 	return e.d

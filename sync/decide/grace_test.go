@@ -160,8 +160,8 @@ func TestGraceEndsOnceWhateverHappensInBetween(t *testing.T) {
 func TestAnnotationsOfGraceAreReadAsTheyAreWritten(t *testing.T) {
 	since := map[string]time.Time{"owner": noon, "a-b.c": noon.Add(-time.Hour)}
 	var e exporting
-	e.d.Plan.Annotations = map[string]string{}
-	e.annotateSince(since)
+	e.d.Plan.Annotations, e.d.Plan.Record, e.grace.since = map[string]string{}, &exchangev1alpha1.ExportRecordSpec{}, since
+	e.annotate()
 	text := e.d.Plan.Annotations[model.AnnotationDeniedSince]
 	if want := `{"a-b.c":"2026-06-01T11:00:00Z","owner":"2026-06-01T12:00:00Z"}`; text != want {
 		t.Errorf("written as %q; want %q", text, want)

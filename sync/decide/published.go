@@ -106,15 +106,22 @@ func (e *exporting) keepPublished() {
 	e.d.Finding.Scope = e.scope
 }
 
+// publishInGrace publishes an export that is denied as it is now, but to nobody who
+// cannot read it already, and decides again when its grace ends.
+func (e *exporting) publishInGrace() {
+	if e.keepPublished(); e.d.Plan.Record != nil {
+		e.planRecord()
+	}
+	e.announce()
+}
+
 // keepUnevaluated keeps what is published of an export that policies could not be
 // evaluated for, and a grace period that began.
 func (e *exporting) keepUnevaluated() {
-	e.keepPublished()
-	if e.d.Plan.Record != nil {
+	if e.keepPublished(); e.d.Plan.Record != nil {
 		e.keepShared()
 	}
-	e.annotateSince(deniedSince(e.publishing))
-	e.d.Retry = true // the end of what keeps policies from being evaluated, such as a deadline, is no event
+	e.grace.since, e.d.Retry = deniedSince(e.publishing), true // the end of what keeps policies from being evaluated, such as a deadline, is no event
 }
 
 // sharedPorts are the ports that the local export shares.

@@ -109,14 +109,6 @@ func recordedExclusions(records []*exchangev1alpha1.ExportRecord) (excluded []st
 	return excluded
 }
 
-// annotateExcluded has the record say to which clusters policies forbid the export.
-func (e *exporting) annotateExcluded() {
-	ids := sets.New(model.Without(e.excluded, func(id string) bool { return !isMember(idOf(id), e.Members) })...).Insert(e.remembered...)
-	if len(ids) > 0 && e.d.Plan.Record != nil {
-		e.d.Plan.Annotations[model.AnnotationExcluded] = strings.Join(sets.List(ids), ",")
-	}
-}
-
 // idOf is the id of a cluster that policies name.
 func idOf(cluster string) model.ClusterID { return model.ClusterID(cluster) }
 
@@ -225,38 +217,32 @@ func deniedSince(live []*exchangev1alpha1.ExportRecord) map[string]time.Time {
 	return since
 }
 
-// annotateSince has the record say when its export was first denied, if it is denied.
-func (e *exporting) annotateSince(since map[string]time.Time) {
-	if len(since) > 0 {
-		text, _ := json.Marshal(since) // names and times, which JSON can express
-		e.d.Plan.Annotations[model.AnnotationDeniedSince] = string(text)
-	}
-}
-
-// publishInGrace publishes an export that is denied as it is now, but to nobody who
-// cannot read it already, and decides again when its grace ends.
-func (e *exporting) publishInGrace() {
-	e.keepPublished()
-	if e.d.Plan.Record != nil {
-		e.planRecord()
-	}
-	e.announce()
-}
-
-// announce keeps the grace in the record, and decides again when it ends.
+// announce decides again when the grace ends.
 func (e *exporting) announce() {
-	e.annotateSince(e.grace.since)
 	e.d.Again = model.Sooner(e.d.Again, e.grace.until.Sub(e.Now))
 	e.d.Finding.WithdrawnAt = e.grace.until
 }
 
-// annotateKept has the record say which violations policies keep, or what it says already.
-func (e *exporting) annotateKept() {
+// annotate has the record that publishes the export say since when policies deny it, which
+// violations they keep, or what it says of that already, and to which clusters they forbid it.
+func (e *exporting) annotate() {
+	if e.d.Plan.Record == nil {
+		return
+	}
 	kept := e.Local.Verdict.Kept
 	for _, record := range e.publishing {
 		kept = cmp.Or(kept, record.Annotations[model.AnnotationKept])
 	}
-	if kept != "" && e.d.Plan.Record != nil {
-		e.d.Plan.Annotations[model.AnnotationKept] = kept
+	excluded := sets.New(model.Without(e.excluded, func(id string) bool { return !isMember(idOf(id), e.Members) })...).Insert(e.remembered...)
+	since, _ := json.Marshal(e.grace.since) // names and times, which JSON can express
+	if len(e.grace.since) == 0 {
+		since = nil
+	}
+	for key, text := range map[string]string{
+		model.AnnotationDeniedSince: string(since), model.AnnotationKept: kept, model.AnnotationExcluded: strings.Join(sets.List(excluded), ","),
+	} {
+		if text != "" {
+			e.d.Plan.Annotations[key] = text
+		}
 	}
 }
