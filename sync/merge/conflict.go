@@ -20,38 +20,43 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// disagreement is one property with several values.
-type disagreement struct {
-	title  string
-	values []value // those of older exports first
-	// used is the text of the value in use, and note says why it is used.
-	used, note string
-}
-
-// value is one value of a property and the clusters that have it, oldest first.
-type value struct {
-	text     string
-	clusters []model.ClusterID
-}
-
-// compare groups imports by the text of one property. Those with the same text agree.
-// Imports without a text are left out: the property means nothing there.
-func compare(title string, imports []*model.Import, text show) disagreement {
+// disagreement says which clusters have which value of a property, those of older exports first,
+// and which is used why:
+//
+//	port "http": 80/TCP in a, b (used: a has the oldest export); 8080/TCP in c.
+//
+// It is empty if all agree. Imports without a text are left out: the property means nothing
+// there. Without a note, the first value is used.
+func disagreement(title string, imports []*model.Import, text show, used, note string) string {
 	imports = model.Without(imports, func(i *model.Import) bool { return text(i) == "" })
-	d := disagreement{title: title}
+	var values []string
+	clusters := map[string][]model.ClusterID{}
 	for _, i := range imports {
 		t := text(i)
-		at := slices.IndexFunc(d.values, func(v value) bool { return v.text == t })
-		if at < 0 {
-			at = len(d.values)
-			d.values = append(d.values, value{text: t})
+		if clusters[t] == nil {
+			values = append(values, t)
 		}
-		d.values[at].clusters = append(d.values[at].clusters, i.Constituents[0].Cluster)
+		clusters[t] = append(clusters[t], i.Constituents[0].Cluster)
 	}
-	if len(d.values) > 0 {
-		d.used, d.note = d.values[0].text, usedNote(imports)
+	if len(values) < 2 {
+		return ""
 	}
-	return d
+	if note == "" {
+		used, note = values[0], usedNote(imports)
+	}
+	var parts []string
+	for i, t := range values {
+		if i == maxValues {
+			parts = append(parts, fmt.Sprintf("further values: %d", len(values)-i))
+			break
+		}
+		part := model.Bound(t, maxValueBytes) + " in " + decision.Some(clusters[t], maxClusters)
+		if t == used {
+			part += " (" + note + ")"
+		}
+		parts = append(parts, part)
+	}
+	return title + ": " + strings.Join(parts, "; ") + "."
 }
 
 // property is one whose value is that of the oldest export.
@@ -95,16 +100,16 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 	for i := range ordered {
 		alone[i] = Resolve(ordered[i : i+1])
 	}
-	var found []finding
-	if ports := portsDisagree(alone, resolved); len(ports) > 0 {
-		found = append(found, finding{mcsv1beta1.ServiceExportReasonPortConflict, ports})
-	}
-	for _, p := range properties(alone...) {
-		if p.reason == "" || p.text(resolved) == "" {
-			continue
+	var found []model.Conflict
+	add := func(reason mcsv1beta1.ServiceExportConditionReason, message string) {
+		if message != "" {
+			found = append(found, model.Conflict{Reason: reason, Message: message})
 		}
-		if d := compare(p.title, alone, p.text); len(d.values) > 1 {
-			found = append(found, finding{p.reason, []disagreement{d}})
+	}
+	add(mcsv1beta1.ServiceExportReasonPortConflict, portsDisagree(alone, resolved))
+	for _, p := range properties(alone...) {
+		if p.reason != "" && p.text(resolved) != "" {
+			add(p.reason, disagreement(p.title, alone, p.text, "", ""))
 		}
 	}
 	// A constituent that lacks one of the import's IP families gets no traffic of that family.
@@ -113,9 +118,12 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 		return len(i.IPFamilies) > 0 && !sets.New(i.IPFamilies...).HasAll(resolved.IPFamilies...)
 	}
 	if slices.ContainsFunc(alone, misses) {
-		found = append(found, finding{mcsv1beta1.ServiceExportReasonIPFamilyConflict, []disagreement{compare("IP families", alone, showFamilies)}})
+		add(mcsv1beta1.ServiceExportReasonIPFamilyConflict, disagreement("IP families", alone, showFamilies, "", ""))
 	}
-	return render(found)
+	for i := range found { // each message has the same share
+		found[i].Message = model.Bound(found[i].Message, MaxMessages/len(found)-separatorSize)
+	}
+	return found
 }
 
 // usedNote says why the value of the first export is used. An older one is behind it
@@ -217,51 +225,10 @@ const MaxMessages = 1024
 
 const separatorSize = 3
 
-// finding is everything that the exports disagree about under one reason.
-type finding struct {
-	reason        mcsv1beta1.ServiceExportConditionReason
-	disagreements []disagreement
-}
-
-// How much of a finding a message shows.
+// How much of what the exports disagree about a message shows.
 const (
 	maxDisagreements = 3
 	maxValues        = 3
 	maxClusters      = 5
 	maxValueBytes    = 80
 )
-
-// render writes the messages, of which each has the same share of MaxMessages.
-func render(found []finding) []model.Conflict {
-	return model.Map(found, func(f finding) model.Conflict {
-		return model.Conflict{Reason: f.reason, Message: model.Bound(f.write(), MaxMessages/len(found)-separatorSize)}
-	})
-}
-
-// write returns sentences such as:
-//
-//	port "http": 80/TCP in a, b (used: a has the oldest export); 8080/TCP in c.
-func (f finding) write() string {
-	shown := f.disagreements[:min(maxDisagreements, len(f.disagreements))]
-	sentences := model.Map(shown, disagreement.write)
-	if more := len(f.disagreements) - len(shown); more > 0 {
-		sentences = append(sentences, fmt.Sprintf("Further differences: %d.", more))
-	}
-	return strings.Join(sentences, " ")
-}
-
-func (d disagreement) write() string {
-	var parts []string
-	for i, v := range d.values {
-		if i == maxValues {
-			parts = append(parts, fmt.Sprintf("further values: %d", len(d.values)-i))
-			break
-		}
-		part := model.Bound(v.text, maxValueBytes) + " in " + decision.Some(v.clusters, maxClusters)
-		if v.text == d.used {
-			part += " (" + d.note + ")"
-		}
-		parts = append(parts, part)
-	}
-	return d.title + ": " + strings.Join(parts, "; ") + "."
-}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -55,22 +56,24 @@ func StrictPorts(declared, resolved []mcsv1beta1.ServicePort) []mcsv1beta1.Servi
 	return strict
 }
 
-// portsDisagree returns one disagreement for each port name whose definition is not
-// the same in all exports, in the order in which the names first occur.
-func portsDisagree(alone []*model.Import, resolved *model.Import) []disagreement {
+// portsDisagree has a sentence for each port name whose definition is not the same in all
+// exports, in the order in which the names first occur; it is empty if there is none.
+func portsDisagree(alone []*model.Import, resolved *model.Import) string {
 	var all []mcsv1beta1.ServicePort
 	for _, i := range alone {
 		all = append(all, i.Ports...)
 	}
-	var found []disagreement
+	var found []string
 	for _, p := range firstOfEach(all, nameOf) {
-		d := compare(portTitle(p.Name), alone, func(i *model.Import) string { return showPort(i.Ports, p.Name) })
-		if len(d.values) > 1 {
-			d.used, d.note = portInUse(p, alone, resolved.Ports)
-			found = append(found, d)
+		used, note := portInUse(p, alone, resolved.Ports)
+		if text := disagreement(portTitle(p.Name), alone, func(i *model.Import) string { return showPort(i.Ports, p.Name) }, used, note); text != "" {
+			found = append(found, text)
 		}
 	}
-	return found
+	if more := len(found) - maxDisagreements; more > 0 {
+		found = append(found[:maxDisagreements], fmt.Sprintf("Further differences: %d.", more))
+	}
+	return strings.Join(found, " ")
 }
 
 // portInUse returns the value in use of the name that first defines, and why it is
