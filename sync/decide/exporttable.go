@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/exchange"
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 )
@@ -94,7 +95,9 @@ func (e *exporting) unknown() string {
 // while that of the ServiceExports still has what it lost.
 func (e *exporting) losesSlice() bool {
 	existing := sets.New(model.Map(e.Local.Slices, (*discoveryv1.EndpointSlice).GetName)...)
-	return slices.ContainsFunc(e.publishing, func(r *exchangev1alpha1.ExportRecord) bool { return !existing.HasAll(r.Spec.Slices...) })
+	return slices.ContainsFunc(e.publishing, func(r *exchangev1alpha1.ExportRecord) bool {
+		return !existing.HasAll(model.Map(r.Spec.Slices, exchange.CutFrom)...)
+	})
 }
 
 // isGone reports whether something is to be withdrawn because there is no ServiceExport.

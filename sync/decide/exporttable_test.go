@@ -369,3 +369,14 @@ func TestTheOwnSourceOfAnImport(t *testing.T) {
 		}
 	}
 }
+
+// The parts of a large slice are no slices that are gone, for which the API server would be asked.
+func TestPartsOfASliceAreNotMissed(t *testing.T) {
+	for name, needsLive := range map[string]bool{"web-1": false, "web-1.comity-3": false, "web-2.comity-0": true} {
+		v := exported(func(v *ExportView) { v.Records[0].Spec.Slices = []string{name} })
+		v.Live = Live{}
+		if got := Export(v).NeedsLive; got != needsLive {
+			t.Errorf("%s: needs live is %t", name, got)
+		}
+	}
+}

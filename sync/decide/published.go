@@ -169,7 +169,7 @@ func (e *exporting) planSlices(shared model.PortSelection) (more int) {
 	sources := slices.SortedFunc(slices.Values(e.Local.Slices), func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, source := range sources {
 		if slice, ok := exchange.CopySlice(e.Local.Key, source, shared); ok {
-			copies = append(copies, exchange.Cut(e.Local.Key, slice, e.Copies)...)
+			copies = append(copies, exchange.Cut(e.Local.Key, slice)...)
 		}
 	}
 	e.d.Plan.Slices = copies[:min(len(copies), exchange.MaxSliceNames)]

@@ -5,8 +5,10 @@ package exchange
 
 import (
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -262,76 +264,45 @@ func (c *cleaner) ports() []discoveryv1.EndpointPort {
 }
 
 // Cut returns the copies to publish in place of one that has more endpoints than a copy may
-// have: the first one has the name of copied, and each further one counts as that of a
-// slice of its own. An endpoint stays in the copy that it is in according to current, the
-// copies that are published now; so a change of one endpoint changes one copy.
-func Cut(key types.NamespacedName, copied *discoveryv1.EndpointSlice, current []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	source := copied.Annotations[model.AnnotationSourceSlice]
-	published := partsOf(source, len(copied.Endpoints), current)
-	parts := map[int][]int{} // the places of the endpoints of each part
-	var others []int
-	for i, endpoint := range copied.Endpoints {
-		if n, is := published[addressOf(endpoint)]; is && len(parts[n]) < maxEndpoints {
-			parts[n] = append(parts[n], i)
-		} else {
-			others = append(others, i)
-		}
-	}
-	free := 0
-	for _, i := range others {
-		for len(parts[free]) == maxEndpoints {
-			free++
-		}
-		parts[free] = append(parts[free], i)
-	}
-	var out []*discoveryv1.EndpointSlice
-	for _, n := range slices.Sorted(maps.Keys(parts)) {
-		slices.Sort(parts[n]) // in the order of the source, whenever each one came
-		one := *copied
-		one.Annotations = maps.Clone(copied.Annotations)
-		one.Name = model.RecordSliceName(key.Namespace, partName(source, n))
-		one.Annotations[model.AnnotationSourceSlice] = partName(source, n)
-		one.Endpoints = nil
-		for _, i := range parts[n] {
-			one.Endpoints = append(one.Endpoints, copied.Endpoints[i])
-		}
-		out = append(out, &one)
-	}
-	if len(out) == 0 {
+// have: each counts as that of a slice of its own. Which one an endpoint is in depends on its
+// addresses, and on how many endpoints there are about; so a change of one endpoint changes one copy.
+func Cut(key types.NamespacedName, copied *discoveryv1.EndpointSlice) (out []*discoveryv1.EndpointSlice) {
+	if len(copied.Endpoints) <= maxEndpoints {
 		return []*discoveryv1.EndpointSlice{copied}
+	}
+	n := 2
+	for n*maxEndpoints < 2*len(copied.Endpoints) { // half of the room is for those that come
+		n *= 2
+	}
+	parts := map[int][]discoveryv1.Endpoint{}
+	for _, endpoint := range copied.Endpoints {
+		at := int(crc32.ChecksumIEEE([]byte(strings.Join(endpoint.Addresses, ",")))) % n
+		for len(parts[at]) == maxEndpoints {
+			at += n
+		}
+		parts[at] = append(parts[at], endpoint)
+	}
+	source := copied.Annotations[model.AnnotationSourceSlice]
+	for _, at := range slices.Sorted(maps.Keys(parts)) {
+		one := *copied
+		one.Name, one.Endpoints = model.RecordSliceName(key.Namespace, partName(source, at)), parts[at]
+		one.Annotations = map[string]string{model.AnnotationSourceSlice: partName(source, at)}
+		out = append(out, &one)
 	}
 	return out
 }
 
-// partsOf says in which part of the copy of a slice each endpoint is, by its first address.
-func partsOf(source string, endpoints int, current []*discoveryv1.EndpointSlice) map[string]int {
-	out := map[string]int{}
-	for n := range endpoints/maxEndpoints + 1 + len(current) {
-		for _, part := range current {
-			if part.Annotations[model.AnnotationSourceSlice] != partName(source, n) {
-				continue
-			}
-			for _, endpoint := range part.Endpoints {
-				out[addressOf(endpoint)] = n
-			}
-		}
-	}
-	return out
+const partInfix = ".comity-"
+
+// CutFrom is the name of the slice that a published slice, or a part of it, was copied from.
+func CutFrom(name string) string {
+	source, _, _ := strings.Cut(name, partInfix)
+	return source
 }
 
 // partName is the name of the slice that part n of a copy counts as that of.
 func partName(source string, n int) string {
-	if n == 0 {
-		return source
-	}
-	suffix := fmt.Sprintf(".comity-%d", n)
+	suffix := partInfix + strconv.Itoa(n)
 	const longest = 253 // of a DNS subdomain
 	return strings.TrimRight(source[:min(len(source), longest-len(suffix))], "-.") + suffix
-}
-
-func addressOf(endpoint discoveryv1.Endpoint) string {
-	if len(endpoint.Addresses) == 0 {
-		return ""
-	}
-	return endpoint.Addresses[0]
 }

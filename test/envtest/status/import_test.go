@@ -148,7 +148,8 @@ var _ = Describe("The status of a ServiceImport", func() {
 
 		stop()
 		partial := published()
-		partial.Sources, partial.Unsynced, partial.Starting = partial.Sources[:1], []model.ClusterID{"b"}, []model.ClusterID{"b"}
+		partial.Sources[1].State, partial.Sources[1].Starting = model.SourceNotRead, true
+		partial.Unsynced, partial.Starting = []model.ClusterID{"b"}, []model.ClusterID{"b"}
 		start()
 		world.observe(key, partial)
 		later := types.NamespacedName{Namespace: newNamespace(ctx), Name: "web"}
