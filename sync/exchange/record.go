@@ -228,18 +228,16 @@ func LocalExport(self model.ClusterID, export *mcsv1beta1.ServiceExport, service
 	}
 	spec := &service.Spec
 	out := model.Export{
-		SourceExport: model.SourceExport{Cluster: self, UID: export.UID, CreatedAt: age(export.CreationTimestamp.Time)},
-		Key:          key,
-		ServiceProperties: model.ServiceProperties{
-			Type: model.ImportType(service), Ports: ports.Exported(service), IPFamilies: spec.IPFamilies, SessionAffinity: spec.SessionAffinity,
-			InternalTrafficPolicy: spec.InternalTrafficPolicy, TrafficDistribution: spec.TrafficDistribution,
-			Labels: model.Unreserved(export.Spec.ExportedLabels), Annotations: model.Unreserved(export.Spec.ExportedAnnotations),
-		},
+		SourceExport:      model.SourceExport{Cluster: self, UID: export.UID, CreatedAt: age(export.CreationTimestamp.Time)},
+		Key:               key,
+		ServiceProperties: *model.CopyFields(&model.ServiceProperties{}, spec),
 	}
+	out.Type, out.Ports, out.Selector = model.ImportType(service), ports.Exported(service), nil
+	out.Labels, out.Annotations = model.Unreserved(export.Spec.ExportedLabels), model.Unreserved(export.Spec.ExportedAnnotations)
 	// A value that is too long stays invalid when it is shortened.
 	out.Tiers = model.OneLine(export.Annotations[model.AnnotationTiers], model.MaxTiersBytes+len("…"))
-	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		out.SessionAffinityConfig = spec.SessionAffinityConfig
+	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		out.SessionAffinityConfig = nil
 	}
 	if withSelector && len(spec.Selector) > 0 {
 		out.Selector, out.Targets = spec.Selector, targetsOf(service, out)

@@ -6,6 +6,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,18 @@ type ServiceProperties struct {
 	// published only if the exporter has this setting too.
 	// +optional
 	Selector map[string]string `json:"selector,omitempty"`
+}
+
+// CopyFields sets the fields of one struct to those of another that have the same name and type.
+// Both are pointers. A Service, a ServiceImport and an export have many in common.
+func CopyFields[To, From any](to *To, from *From) *To {
+	was, is := reflect.ValueOf(from).Elem(), reflect.ValueOf(to).Elem()
+	for n := range is.NumField() {
+		if f := was.FieldByName(is.Type().Field(n).Name); f.IsValid() && f.Type() == is.Field(n).Type() {
+			is.Field(n).Set(f)
+		}
+	}
+	return to
 }
 
 // Withdrawal is the statement of a cluster that it exports a Service no longer.

@@ -77,12 +77,8 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 	hasOwn := own != nil && model.IsManaged(own)
 	at := slices.IndexFunc(current.Services, func(s *corev1.Service) bool { return model.IsManaged(s) && current.derives(s, key) })
 	if hasOwn {
-		s := &own.Spec
-		out.ServiceProperties = model.ServiceProperties{
-			Type: s.Type, Ports: s.Ports, IPFamilies: s.IPFamilies, SessionAffinity: s.SessionAffinity, SessionAffinityConfig: s.SessionAffinityConfig,
-			InternalTrafficPolicy: s.InternalTrafficPolicy, TrafficDistribution: s.TrafficDistribution,
-			Labels: model.Unreserved(own.Labels), Annotations: model.Unreserved(own.Annotations), Tiers: out.Tiers,
-		}
+		model.CopyFields(&out.ServiceProperties, &own.Spec)
+		out.Labels, out.Annotations = model.Unreserved(own.Labels), model.Unreserved(own.Annotations)
 	}
 	if at >= 0 {
 		standingService(out, current.Services[at])
@@ -94,14 +90,13 @@ func Standing(current Current, key types.NamespacedName, resolved *model.Import)
 
 // standingService takes the properties of a derived Service.
 func standingService(out *model.Import, s *corev1.Service) {
-	out.Type, out.Ports, out.Tiers = model.ImportType(s), model.AllPorts().Exported(s), s.Annotations[model.AnnotationTiers]
+	model.CopyFields(&out.ServiceProperties, &s.Spec)
+	out.Type, out.Ports, out.Tiers, out.Selector = model.ImportType(s), model.AllPorts().Exported(s), s.Annotations[model.AnnotationTiers], nil
 	for n, p := range out.Ports {
 		if p.Name == unnamed(p) { // a name that proxyName made
 			out.Ports[n].Name = ""
 		}
 	}
-	out.IPFamilies, out.SessionAffinity, out.SessionAffinityConfig = s.Spec.IPFamilies, s.Spec.SessionAffinity, s.Spec.SessionAffinityConfig
-	out.InternalTrafficPolicy, out.TrafficDistribution = s.Spec.InternalTrafficPolicy, s.Spec.TrafficDistribution
 	merge.ClearUnserved(&out.ServiceProperties)
 }
 

@@ -43,13 +43,9 @@ func compareSpec[S any](current, desired *S, assigned ...string) (hasAll bool, s
 // serviceSpec is that of the derived Service.
 func (p *importer) serviceSpec() corev1.ServiceSpec {
 	policy := familyPolicy(p.families, p.Desired.IPFamilies)
-	spec := corev1.ServiceSpec{
-		Type: corev1.ServiceTypeClusterIP, Selector: p.selector(), IPFamilies: p.families, IPFamilyPolicy: &policy,
-		SessionAffinity:       cmp.Or(p.Desired.SessionAffinity, corev1.ServiceAffinityNone),
-		SessionAffinityConfig: p.Desired.SessionAffinityConfig,
-		InternalTrafficPolicy: p.Desired.InternalTrafficPolicy,
-		TrafficDistribution:   p.Desired.TrafficDistribution,
-	}
+	spec := *model.CopyFields(&corev1.ServiceSpec{}, &p.Desired.ServiceProperties)
+	spec.Type, spec.Selector, spec.IPFamilies, spec.IPFamilyPolicy = corev1.ServiceTypeClusterIP, p.selector(), p.families, &policy
+	spec.SessionAffinity = cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone)
 	if p.Desired.Type == mcsv1beta1.Headless { // otherwise the API server assigns one
 		spec.ClusterIP = corev1.ClusterIPNone
 	}
@@ -95,11 +91,8 @@ func compareService(current, desired *corev1.ServiceSpec) (hasAll bool, strip ma
 // importSpec is that of the ServiceImport. Its ports are required: without any it is an
 // empty list.
 func (p *importer) importSpec() mcsv1beta1.ServiceImportSpec {
-	spec := mcsv1beta1.ServiceImportSpec{
-		Type: p.importType(), Ports: append([]mcsv1beta1.ServicePort{}, p.ports...), IPs: p.importIPs(),
-		SessionAffinity: p.Desired.SessionAffinity, SessionAffinityConfig: p.Desired.SessionAffinityConfig,
-		InternalTrafficPolicy: p.Desired.InternalTrafficPolicy, TrafficDistribution: p.Desired.TrafficDistribution,
-	}
+	spec := *model.CopyFields(&mcsv1beta1.ServiceImportSpec{}, &p.Desired.ServiceProperties)
+	spec.Type, spec.Ports, spec.IPs, spec.IPFamilies = p.importType(), append([]mcsv1beta1.ServicePort{}, p.ports...), p.importIPs(), nil
 	if p.existing != nil {
 		spec.IPFamilies = slices.Clone(p.existing.Spec.IPFamilies)
 	}
