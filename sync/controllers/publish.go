@@ -79,7 +79,7 @@ func (p *publishController) Reconcile(ctx context.Context, req reconcile.Request
 		decided = decide.Export(view)
 	}
 	if decided.IsNewlyLost() {
-		ctrl.LoggerFrom(ctx).Error(errors.New(decided.Finding.Detail), "a missing export is not withdrawn", "reason", string(decided.Finding.State))
+		ctrl.LoggerFrom(ctx).Error(errors.New(decided.Finding.Detail), "a missing export is not withdrawn", "reason", decided.Finding.State)
 	}
 	planned := plan.Publish(decided.Plan)
 	// The writes in each exchange namespace are made even if those in the others fail, so

@@ -72,8 +72,8 @@ type ExportView struct {
 
 // ExportFinding is what the status controller reports of publishing an export.
 type ExportFinding struct {
-	// State is the row of the table that applies.
-	State       model.ExportState
+	// State is the row of the export table that applies, in the words of the docs.
+	State       string
 	Publication model.Publication
 	// Detail explains a Publication that is not Published; empty otherwise.
 	Detail string

@@ -41,7 +41,7 @@ import (
 
 // exportRow carries out a row of the export table.
 type exportRow struct {
-	state       model.ExportState
+	state       string
 	publication model.Publication
 	applies     bool
 	detail      string // why, as a condition says it
@@ -56,18 +56,18 @@ func (e *exporting) table() []exportRow {
 	undefined := fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, e.Live.Undefined)
 	unevaluated := "policies could not be evaluated, so what is published stays as it is: " + verdict.Problem
 	return []exportRow{
-		{model.ExportDuplicate, model.PublicationFailed, e.Duplicate != "", e.Duplicate, e.changeNothing},
-		{model.ExportUnknown, model.PublicationPending, unknown != "", unknown, e.wait},
-		{model.ExportUndefined, model.PublicationPending, e.isGone() && e.Live.Undefined != "", undefined, e.wait},
-		{model.ExportLost, model.PublicationPending, lost != "", lost, e.markLost},
-		{model.ExportEnded, model.PublicationNone, e.Local.Export == nil, "", e.withdraw},
-		{model.ExportNoService, model.PublicationNone, service == nil || service.DeletionTimestamp != nil, invalid, e.withdraw},
-		{model.ExportNotExportable, model.PublicationNone, refused != "", invalid, e.withdraw},
-		{model.ExportInvalid, model.PublicationWithheld, invalid != "", invalid, e.withdrawFromKnown},
-		{model.ExportInGrace, model.Published, e.isInGrace(), "", e.publishInGrace},
-		{model.ExportDenied, model.PublicationWithheld, verdict.Outcome == decision.Denied, joinViolations(verdict.Violations, "; "), e.withdraw},
-		{model.ExportNotEvaluated, model.PublicationPending, verdict.Outcome != decision.Allowed, unevaluated, e.keepUnevaluated},
-		{model.ExportPublished, model.Published, true, "", e.publish},
+		{"Duplicate", model.PublicationFailed, e.Duplicate != "", e.Duplicate, e.changeNothing},
+		{"Unknown", model.PublicationPending, unknown != "", unknown, e.wait},
+		{"Undefined", model.PublicationPending, e.isGone() && e.Live.Undefined != "", undefined, e.wait},
+		{"Lost", model.PublicationPending, lost != "", lost, e.markLost},
+		{"Ended", model.PublicationNone, e.Local.Export == nil, "", e.withdraw},
+		{"NoService", model.PublicationNone, service == nil || service.DeletionTimestamp != nil, invalid, e.withdraw},
+		{"NotExportable", model.PublicationNone, refused != "", invalid, e.withdraw},
+		{"Invalid", model.PublicationWithheld, invalid != "", invalid, e.withdrawFromKnown},
+		{"InGrace", model.Published, e.isInGrace(), "", e.publishInGrace},
+		{"Denied", model.PublicationWithheld, verdict.Outcome == decision.Denied, joinViolations(verdict.Violations, "; "), e.withdraw},
+		{"NotEvaluated", model.PublicationPending, verdict.Outcome != decision.Allowed, unevaluated, e.keepUnevaluated},
+		{"Published", model.Published, true, "", e.publish},
 	}
 }
 

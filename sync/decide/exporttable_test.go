@@ -77,12 +77,12 @@ func withCopies(v ExportView) ExportView {
 }
 
 func TestTheRowsOfTheExportTableAreInItsOrder(t *testing.T) {
-	var rows []model.ExportState
+	var rows []string
 	for _, row := range (&exporting{}).table() {
 		rows = append(rows, row.state)
 	}
-	ofOneNamespace := []model.ExportState{"Unavailable", "Moved", "ReaderUnknown", "OutOfScope"}
-	if diff := cmp.Diff(append(rows, ofOneNamespace...), statesIn[model.ExportState](t, "exporttable.go")); diff != "" {
+	ofOneNamespace := []string{"Unavailable", "Moved", "ReaderUnknown", "OutOfScope"}
+	if diff := cmp.Diff(append(rows, ofOneNamespace...), statesIn[string](t, "exporttable.go")); diff != "" {
 		t.Errorf("the table is not what is carried out (-want +got):\n%s", diff)
 	}
 }
@@ -136,121 +136,121 @@ func TestEachRowOfTheExportTable(t *testing.T) {
 		return withCopies(exported(append([]func(*ExportView){func(v *ExportView) { v.Now = noon }}, changes...)...))
 	}
 
-	covered := map[model.ExportState]bool{}
+	covered := map[string]bool{}
 	for _, tc := range []struct {
 		name  string
 		view  ExportView
-		state model.ExportState
+		state string
 		want  map[string]string
 		says  string
 		retry bool
 	}{
-		{"another cluster has the id", all(in(shared), gone, func(v *ExportView) { v.Duplicate = "duplicate" }), model.ExportDuplicate,
+		{"another cluster has the id", all(in(shared), gone, func(v *ExportView) { v.Duplicate = "duplicate" }), "Duplicate",
 			map[string]string{shared: "live copies"}, "duplicate", false},
 
-		{"the API server does not answer", all(in(shared), gone, asked(Live{Problem: "down"})), model.ExportUnknown,
+		{"the API server does not answer", all(in(shared), gone, asked(Live{Problem: "down"})), "Unknown",
 			map[string]string{shared: "live copies"}, "stays as it is: down", true},
-		{"the API server has the ServiceExport, and the cache is behind", all(in(shared), gone, asked(Live{Export: "u"})), model.ExportUnknown,
+		{"the API server has the ServiceExport, and the cache is behind", all(in(shared), gone, asked(Live{Export: "u"})), "Unknown",
 			map[string]string{shared: "live copies"}, "the cache of the agent is behind", true},
-		{"the cache has a ServiceExport that a restored store lost", all(in(), asked(Live{})), model.ExportUnknown,
+		{"the cache has a ServiceExport that a restored store lost", all(in(), asked(Live{})), "Unknown",
 			map[string]string{}, "does not have this ServiceExport", true},
-		{"the API server has another ServiceExport of that name", all(in(shared), to("b"), asked(Live{Export: "new"})), model.ExportUnknown,
+		{"the API server has another ServiceExport of that name", all(in(shared), to("b"), asked(Live{Export: "new"})), "Unknown",
 			map[string]string{shared: "live copies"}, "does not have this ServiceExport", true},
-		{"a slice is gone, and the restored store does not have the ServiceExport either", all(in(shared), named, noSlices, asked(Live{})), model.ExportUnknown,
+		{"a slice is gone, and the restored store does not have the ServiceExport either", all(in(shared), named, noSlices, asked(Live{})), "Unknown",
 			map[string]string{shared: "live copies"}, "does not have this ServiceExport", true},
-		{"the API server has the Service, and the cache is behind", all(in(shared), noService, asked(Live{Export: "u", HasService: true})), model.ExportUnknown,
+		{"the API server has the Service, and the cache is behind", all(in(shared), noService, asked(Live{Export: "u", HasService: true})), "Unknown",
 			map[string]string{shared: "live copies"}, "has its Service", true},
-		{"it does not say whether the Service exists", all(in(shared), noService, asked(Live{Problem: "down"})), model.ExportUnknown,
+		{"it does not say whether the Service exists", all(in(shared), noService, asked(Live{Problem: "down"})), "Unknown",
 			map[string]string{shared: "live copies"}, "down", true},
 
-		{"the definition is missing", all(in(shared), gone, asked(Live{Undefined: "it does not exist"})), model.ExportUndefined,
+		{"the definition is missing", all(in(shared), gone, asked(Live{Undefined: "it does not exist"})), "Undefined",
 			map[string]string{shared: "live copies"}, "it does not exist", true},
 
-		{"FAULT 4: the store is older than the record", all(in(shared, toB), at("2000"), gone), model.ExportLost,
+		{"FAULT 4: the store is older than the record", all(in(shared, toB), at("2000"), gone), "Lost",
 			map[string]string{shared: "live lost copies", toB: "live lost copies"}, "it is at resourceVersion 1000, the ServiceExport was at 2000; create it again, or run kubectl comity confirm lost shop/web", false},
-		{"the same, of an export that was suspended", all(in(shared), suspendedBefore, at("2000"), gone), model.ExportLost,
+		{"the same, of an export that was suspended", all(in(shared), suspendedBefore, at("2000"), gone), "Lost",
 			map[string]string{shared: "lost suspended copies"}, "restored from a backup", false},
-		{"it was marked as lost, and the store grew", all(in(shared), at("20"), lost, gone), model.ExportLost,
+		{"it was marked as lost, and the store grew", all(in(shared), at("20"), lost, gone), "Lost",
 			map[string]string{shared: "live lost copies"}, "marked as lost", false},
-		{"the definition is younger than the export", all(in(shared), gone, asked(Live{Defined: noon})), model.ExportLost,
+		{"the definition is younger than the export", all(in(shared), gone, asked(Live{Defined: noon})), "Lost",
 			map[string]string{shared: "live lost copies"}, "was created again at 2026-06-01T12:00:00Z", false},
-		{"nobody may confirm what is not marked as lost", all(in(shared), at("2000"), confirmed, gone), model.ExportLost,
+		{"nobody may confirm what is not marked as lost", all(in(shared), at("2000"), confirmed, gone), "Lost",
 			map[string]string{shared: "live lost copies"}, "restored", false},
 
-		{"the ServiceExport was deleted", all(in(shared), at("999"), gone), model.ExportEnded,
+		{"the ServiceExport was deleted", all(in(shared), at("999"), gone), "Ended",
 			map[string]string{shared: "ended"}, "", false},
-		{"it was deleted while it was suspended", all(in(shared), suspendedBefore, gone), model.ExportEnded,
+		{"it was deleted while it was suspended", all(in(shared), suspendedBefore, gone), "Ended",
 			map[string]string{shared: "ended"}, "", false},
-		{"it was lost, and an administrator confirmed that", all(in(shared), at("2000"), lost, confirmed, gone), model.ExportEnded,
+		{"it was lost, and an administrator confirmed that", all(in(shared), at("2000"), lost, confirmed, gone), "Ended",
 			map[string]string{shared: "ended"}, "", false},
-		{"nothing was ever published", all(in(), gone), model.ExportEnded, map[string]string{}, "", false},
-		{"FAULT 43: its record was restored without managedFields", all(in(shared), restored, own, gone), model.ExportEnded,
+		{"nothing was ever published", all(in(), gone), "Ended", map[string]string{}, "", false},
+		{"FAULT 43: its record was restored without managedFields", all(in(shared), restored, own, gone), "Ended",
 			map[string]string{shared: "ended"}, "", false},
-		{"FAULT 43: the same, and the Lease was not read yet", all(in(shared), restored, gone), model.ExportEnded,
+		{"FAULT 43: the same, and the Lease was not read yet", all(in(shared), restored, gone), "Ended",
 			map[string]string{shared: "live"}, "", true},
 
-		{"the Service is missing", all(in(shared), noService), model.ExportNoService,
+		{"the Service is missing", all(in(shared), noService), "NoService",
 			map[string]string{shared: "suspended"}, "Service shop/web does not exist", false},
-		{"the Service is terminating", all(in(shared), func(v *ExportView) { v.Local.Service.DeletionTimestamp = &metav1.Time{Time: noon} }), model.ExportNoService,
+		{"the Service is terminating", all(in(shared), func(v *ExportView) { v.Local.Service.DeletionTimestamp = &metav1.Time{Time: noon} }), "NoService",
 			map[string]string{shared: "suspended"}, "is being deleted", false},
-		{"the Service is an ExternalName", all(in(shared), func(v *ExportView) { v.Local.Service.Spec.Type = corev1.ServiceTypeExternalName }), model.ExportNotExportable,
+		{"the Service is an ExternalName", all(in(shared), func(v *ExportView) { v.Local.Service.Spec.Type = corev1.ServiceTypeExternalName }), "NotExportable",
 			map[string]string{shared: "suspended"}, "ExternalName", false},
 
-		{"the namespace is Kubernetes' own", all(in(shared), func(v *ExportView) { v.Local.Key.Namespace, v.Records[0].Name = "kube-system", "web.kube-system" }), model.ExportInvalid,
+		{"the namespace is Kubernetes' own", all(in(shared), func(v *ExportView) { v.Local.Key.Namespace, v.Records[0].Name = "kube-system", "web.kube-system" }), "Invalid",
 			map[string]string{shared: "suspended"}, "kube-system", false},
-		{"the scope cannot be read", all(in(shared), to("b,,c")), model.ExportInvalid,
+		{"the scope cannot be read", all(in(shared), to("b,,c")), "Invalid",
 			map[string]string{shared: "suspended"}, "exported nowhere", false},
 		{"the selector cannot be read", all(in(toB), absent("b"), func(v *ExportView) {
 			v.Local.Export.Annotations = map[string]string{model.AnnotationExportToSelector: "region in"}
-		}), model.ExportInvalid, map[string]string{toB: "suspended"}, "exported nowhere", false},
-		{"policies exclude every member", all(in(shared), excluding("b", "c")), model.ExportInvalid,
+		}), "Invalid", map[string]string{toB: "suspended"}, "exported nowhere", false},
+		{"policies exclude every member", all(in(shared), excluding("b", "c")), "Invalid",
 			map[string]string{shared: "suspended"}, "to every cluster in its scope", false},
 
-		{"policies deny it, after a grace period", all(in(shared), denied(time.Hour)), model.ExportInGrace,
+		{"policies deny it, after a grace period", all(in(shared), denied(time.Hour)), "InGrace",
 			map[string]string{shared: "live copies"}, "", false},
 		{"the grace period ended", all(in(shared), denied(time.Hour), first(func(r *exchangev1alpha1.ExportRecord) {
 			r.Annotations = map[string]string{model.AnnotationDeniedSince: `{"p":"2026-06-01T11:00:00Z"}`}
-		})), model.ExportDenied, map[string]string{shared: "suspended"}, "[p] no", false},
-		{"policies deny it", all(in(shared), denied(0)), model.ExportDenied,
+		})), "Denied", map[string]string{shared: "suspended"}, "[p] no", false},
+		{"policies deny it", all(in(shared), denied(0)), "Denied",
 			map[string]string{shared: "suspended"}, "[p] no", false},
-		{"policies could not be evaluated", all(in(shared), notEvaluated), model.ExportNotEvaluated,
+		{"policies could not be evaluated", all(in(shared), notEvaluated), "NotEvaluated",
 			map[string]string{shared: "live copies"}, "deadline", true},
 
-		{"a slice is gone", all(in(shared), named, noSlices), model.ExportPublished, map[string]string{shared: "live"}, "", false},
-		{"it is published", all(in()), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
-		{"it was lost, and exists again", all(in(shared), lost, earlier), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
-		{"it was suspended, and is not any more", all(in(shared), suspendedBefore), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
-		{"another ServiceExport replaces it, and its Service is missing", all(in(shared), earlier, noService), model.ExportNoService,
+		{"a slice is gone", all(in(shared), named, noSlices), "Published", map[string]string{shared: "live"}, "", false},
+		{"it is published", all(in()), "Published", map[string]string{shared: "live copies"}, "", false},
+		{"it was lost, and exists again", all(in(shared), lost, earlier), "Published", map[string]string{shared: "live copies"}, "", false},
+		{"it was suspended, and is not any more", all(in(shared), suspendedBefore), "Published", map[string]string{shared: "live copies"}, "", false},
+		{"another ServiceExport replaces it, and its Service is missing", all(in(shared), earlier, noService), "NoService",
 			map[string]string{shared: "ended"}, "does not exist", false},
-		{"the same, and the API server does not say that it was replaced", all(in(shared), earlier, noService, asked(Live{Problem: "down"})), model.ExportNoService,
+		{"the same, and the API server does not say that it was replaced", all(in(shared), earlier, noService, asked(Live{Problem: "down"})), "NoService",
 			map[string]string{shared: "live copies"}, "does not exist", true},
 
-		{"row Unavailable: an exchange namespace cannot be written", all(in(toB), to("b,c"), unavailable(toB)), model.ExportPublished,
+		{"row Unavailable: an exchange namespace cannot be written", all(in(toB), to("b,c"), unavailable(toB)), "Published",
 			map[string]string{toB: "live copies", toC: "live copies"}, "comity-a-to-b is missing", true},
-		{"row Unavailable: the API server does not confirm a new export", all(in(), asked(Live{Problem: "down"})), model.ExportPublished,
+		{"row Unavailable: the API server does not confirm a new export", all(in(), asked(Live{Problem: "down"})), "Published",
 			map[string]string{}, "is not published in comity-a yet: down", true},
-		{"FAULT 33: the same, while its scope is narrowed", all(in(shared), to("b"), asked(Live{Problem: "down"})), model.ExportPublished,
+		{"FAULT 33: the same, while its scope is narrowed", all(in(shared), to("b"), asked(Live{Problem: "down"})), "Published",
 			map[string]string{shared: "suspended narrowed"}, "is not published in comity-a-to-b yet: down", true},
-		{"row Moved: its readers find it elsewhere", all(in(toB)), model.ExportPublished, map[string]string{shared: "live copies"}, "", false},
-		{"row OutOfScope: the scope is narrowed", all(in(shared), to("b")), model.ExportPublished,
+		{"row Moved: its readers find it elsewhere", all(in(toB)), "Published", map[string]string{shared: "live copies"}, "", false},
+		{"row OutOfScope: the scope is narrowed", all(in(shared), to("b")), "Published",
 			map[string]string{shared: "suspended narrowed", toB: "live copies"}, "", false},
-		{"row ReaderUnknown: whom the selector selected is no member now", all(in(toB), selector, absent("b")), model.ExportInvalid,
+		{"row ReaderUnknown: whom the selector selected is no member now", all(in(toB), selector, absent("b")), "Invalid",
 			map[string]string{toB: "live copies"}, "no cluster is in both", false},
 		{"row ReaderUnknown: one of two whom it selected", all(in(toB, toC), selector, func(v *ExportView) {
 			v.Members[1].Labels = v.Members[0].Labels
-		}, absent("b")), model.ExportPublished, map[string]string{toB: "live copies", toC: "live copies"}, "", false},
-		{"row ReaderUnknown: policies exclude another cluster", all(in(toB, toD), excluding("c")), model.ExportPublished,
+		}, absent("b")), "Published", map[string]string{toB: "live copies", toC: "live copies"}, "", false},
+		{"row ReaderUnknown: policies exclude another cluster", all(in(toB, toD), excluding("c")), "Published",
 			map[string]string{toB: "live copies", toD: "live copies"}, "", false},
-		{"row ReaderUnknown: it is on the list", all(in(toB, toC), to("b,c"), absent("b")), model.ExportPublished,
+		{"row ReaderUnknown: it is on the list", all(in(toB, toC), to("b,c"), absent("b")), "Published",
 			map[string]string{toB: "live copies", toC: "live copies"}, "cluster b in annotation", false},
 		{"row ReaderUnknown: policies could not be evaluated", all(in(toB, toC), selector, notEvaluated, func(v *ExportView) {
 			v.Members[1].Labels = v.Members[0].Labels
-		}, absent("b")), model.ExportNotEvaluated, map[string]string{toB: "live copies", toC: "live copies"}, "deadline", true},
-		{"it is no member now, and the list leaves it out", all(in(toB, toC), to("c"), absent("b")), model.ExportPublished,
+		}, absent("b")), "NotEvaluated", map[string]string{toB: "live copies", toC: "live copies"}, "deadline", true},
+		{"it is no member now, and the list leaves it out", all(in(toB, toC), to("c"), absent("b")), "Published",
 			map[string]string{toB: "suspended narrowed", toC: "live copies"}, "", false},
-		{"it was removed", all(in(toB, toC), selector, func(v *ExportView) { v.Members[1].Labels = v.Members[0].Labels }, absent("b"), removed), model.ExportPublished,
+		{"it was removed", all(in(toB, toC), selector, func(v *ExportView) { v.Members[1].Labels = v.Members[0].Labels }, absent("b"), removed), "Published",
 			map[string]string{toB: "suspended narrowed", toC: "live copies"}, "", false},
-		{"it is no member now, and the ServiceExport is gone", all(in(toB), absent("b"), gone), model.ExportEnded,
+		{"it is no member now, and the ServiceExport is gone", all(in(toB), absent("b"), gone), "Ended",
 			map[string]string{toB: "ended"}, "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -153,41 +153,6 @@ type Conflict struct {
 	Message string
 }
 
-// ExportState is the row of the export table that applies to one ServiceExport. The words are
-// those of the docs.
-type ExportState string
-
-// The zero value is invalid, so that a forgotten field is noticed. The first row that
-// matches applies.
-const (
-	// ExportDuplicate: another cluster has the id of this one.
-	ExportDuplicate ExportState = "Duplicate"
-	// ExportUnknown: the API server did not say whether the ServiceExport exists, or a
-	// cache is behind it.
-	ExportUnknown ExportState = "Unknown"
-	// ExportUndefined: the definition of ServiceExports is missing or terminating.
-	ExportUndefined ExportState = "Undefined"
-	// ExportLost: the ServiceExport disappeared with a restore of the store, or with its
-	// definition.
-	ExportLost ExportState = "Lost"
-	// ExportEnded: there is no ServiceExport.
-	ExportEnded ExportState = "Ended"
-	// ExportNoService: its Service is missing or terminating.
-	ExportNoService ExportState = "NoService"
-	// ExportNotExportable: its Service cannot be exported.
-	ExportNotExportable ExportState = "NotExportable"
-	// ExportInvalid: its annotations, or those of its Namespace, allow no cluster or port.
-	ExportInvalid ExportState = "Invalid"
-	// ExportInGrace: policies deny it, after a grace period.
-	ExportInGrace ExportState = "InGrace"
-	// ExportDenied: policies deny it.
-	ExportDenied ExportState = "Denied"
-	// ExportNotEvaluated: policies could not be evaluated.
-	ExportNotEvaluated ExportState = "NotEvaluated"
-	// ExportPublished: none of the above.
-	ExportPublished ExportState = "Published"
-)
-
 // NotExportable says why the Service of ServiceExport key, nil if there is none, cannot be
 // exported: a reason that KEP-1645 defines for Valid=False, and a message that names the
 // Service and what to do. Both are empty if it can. The sync loop and the condition Valid
