@@ -87,14 +87,10 @@ func takeovers(resolved *model.Import, ordered []model.Export) []model.Takeover 
 		}
 		byAge := slices.Insert(slices.Delete(slices.Clone(ordered), from, from+1), at, e)
 		held := model.Takeover{Decider: ordered[at].SourceExport, By: e.SourceExport}
-		var changes []string
-		for _, c := range merge.Changes(resolved, merge.Resolve(byAge)) {
-			changes = append(changes, model.OneLine(c.String(), 120))
-			if !slices.Contains(held.Fields, c.Field) {
-				held.Fields = append(held.Fields, c.Field)
-			}
-		}
-		if held.Changes = model.Bound(strings.Join(changes, "; "), maxChanges); len(changes) > 0 {
+		changes := merge.Changes(resolved, merge.Resolve(byAge))
+		held.Fields = slices.Compact(model.Map(changes, func(c merge.Change) string { return c.Field }))
+		texts := model.Map(changes, func(c merge.Change) string { return model.OneLine(c.String(), 120) })
+		if held.Changes = model.Bound(strings.Join(texts, "; "), maxChanges); len(changes) > 0 {
 			out = append(out, held)
 		}
 	}

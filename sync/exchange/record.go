@@ -184,21 +184,12 @@ func FromImportRecord(cluster model.ClusterID, record *exchangev1alpha1.ImportRe
 	}
 	report := model.Report{
 		Cluster: cluster, ExportUID: spec.ExportUID, Imported: spec.Imported, Reason: spec.Reason,
-		Message: model.OneLine(spec.Message, model.MaxEventNote), Since: plausible(spec.Since.Time),
+		Message: model.OneLine(spec.Message, model.MaxEventNote), Since: spec.Since.UTC().Truncate(time.Second),
 	}
 	if decider, err := model.ParseClusterID(spec.Decider); err == nil {
 		report.Decider = decider
 	}
 	return types.NamespacedName(spec.Service), report, nil
-}
-
-// plausible returns the zero time for a time at which Comity cannot have run. The
-// time is only shown, never compared.
-func plausible(t time.Time) time.Time {
-	if y := t.UTC().Year(); y < 2000 || y > 2098 {
-		return time.Time{}
-	}
-	return t.UTC().Truncate(time.Second)
 }
 
 // FromNamespaceRecord returns the identity labels of a namespace in record, which

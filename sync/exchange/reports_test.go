@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -112,16 +111,6 @@ func TestADeciderThatIsNoClusterIsNotKnown(t *testing.T) {
 		record.Spec.Decider = in
 		if _, report, err := FromImportRecord("b", record); err != nil || report.Decider != "" {
 			t.Errorf("%q: got %q, %v", in, report.Decider, err)
-		}
-	}
-}
-
-func TestAnImplausibleTimeIsNotKnown(t *testing.T) {
-	for _, since := range []time.Time{{}, time.Unix(0, 0), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		record := anImportRecord()
-		record.Spec.Since = metav1.NewTime(since)
-		if _, report, err := FromImportRecord("b", record); err != nil || !report.Since.IsZero() {
-			t.Errorf("%v: got %v, %v", since, report.Since, err)
 		}
 	}
 }

@@ -94,12 +94,15 @@ func update(desired, current Object) []Action {
 	if slice, is := desired.(*discoveryv1.EndpointSlice); is {
 		return updateSlice(slice, current.(*discoveryv1.EndpointSlice))
 	}
+	record, isExport := current.(*exchangev1alpha1.ExportRecord)
+	if isExport {
+		keepVersion(desired.(*exchangev1alpha1.ExportRecord), record.Spec)
+	}
 	spec := func(record Object) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
 	strip := mergePatch{}
 	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; !adopting && !model.IsManaged(current) {
 		strip = difference(mergePatch{"spec": spec(current)}, mergePatch{"spec": spec(desired)})
 	}
-	record, isExport := current.(*exchangev1alpha1.ExportRecord)
 	if _, confirmed := current.GetAnnotations()[model.AnnotationConfirmLost]; isExport && confirmed && !record.Spec.Lost { // it was followed
 		strip["metadata"] = map[string]any{"annotations": map[string]any{model.AnnotationConfirmLost: nil}}
 	}
@@ -110,6 +113,17 @@ func update(desired, current Object) []Action {
 		return asRead(current, actions)
 	}
 	return actions
+}
+
+// keepVersion keeps the version of the ServiceExport that the current record has, if
+// nothing else would be written, so that a write to its status writes nothing here. One
+// that is higher than that of the ServiceExport is from before a restore, and goes.
+func keepVersion(desired *exchangev1alpha1.ExportRecord, current exchangev1alpha1.ExportRecordSpec) {
+	same := desired.Spec
+	if same.ExportVersion = current.ExportVersion; current.ExportVersion != "" && equality.Semantic.DeepEqual(same, current) &&
+		!model.IsOlderVersion(desired.Spec.ExportVersion, current.ExportVersion) {
+		desired.Spec = same
+	}
 }
 
 // difference is the patch that makes current equal desired; empty if it is.

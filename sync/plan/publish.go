@@ -9,7 +9,6 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -122,9 +121,7 @@ func (in PublishInput) desired() (want []Object) {
 			s.ObjectMeta = objectMeta(namespace, source.Name, source.Labels, source.Annotations)
 			want = append(want, &s)
 		}
-		r := in.record(namespace, *in.Record, in.Annotations)
-		in.keepVersion(r)
-		want = append(want, r)
+		want = append(want, in.record(namespace, *in.Record, in.Annotations))
 	}
 	return want
 }
@@ -151,22 +148,6 @@ func (in PublishInput) stated(current *exchangev1alpha1.ExportRecord) *exchangev
 	}
 	narrowed := in.Record != nil && in.Record.ExportUID == spec.ExportUID
 	return in.record(current.Namespace, exchange.WithdrawnRecord(spec, model.Withdrawal{Suspended: suspended, Narrowed: narrowed}, &at), nil)
-}
-
-// keepVersion keeps the version of the ServiceExport that the current record has, if
-// nothing else would be written, so that a write to its status writes nothing here. One
-// that is higher than that of the ServiceExport is from before a restore, and goes.
-func (in PublishInput) keepVersion(desired *exchangev1alpha1.ExportRecord) {
-	for _, current := range in.CurrentRecords {
-		if keyOf(current) != keyOf(desired) || current.Spec.ExportVersion == "" || model.IsOlderVersion(desired.Spec.ExportVersion, current.Spec.ExportVersion) {
-			continue
-		}
-		same := desired.Spec
-		same.ExportVersion = current.Spec.ExportVersion
-		if equality.Semantic.DeepEqual(same, current.Spec) {
-			desired.Spec = same
-		}
-	}
 }
 
 // record is the record of the export in one exchange namespace.
