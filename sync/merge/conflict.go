@@ -120,8 +120,14 @@ func conflicts(ordered []model.Export, resolved *model.Import) []model.Conflict 
 	if slices.ContainsFunc(alone, misses) {
 		add(mcsv1beta1.ServiceExportReasonIPFamilyConflict, disagreement("IP families", alone, showFamilies, "", ""))
 	}
-	for i := range found { // each message has the same share
-		found[i].Message = model.Bound(found[i].Message, MaxMessages/len(found)-separatorSize)
+	size := separatorSize * (len(found) - 1)
+	for _, c := range found {
+		size += len(c.Message)
+	}
+	for i := range found { // each message gets the same share if they are too long together
+		if size > MaxMessages {
+			found[i].Message = model.Bound(found[i].Message, MaxMessages/len(found)-separatorSize)
+		}
 	}
 	return found
 }
