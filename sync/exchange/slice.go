@@ -271,7 +271,7 @@ func Cut(key types.NamespacedName, copied *discoveryv1.EndpointSlice) (out []*di
 		return []*discoveryv1.EndpointSlice{copied}
 	}
 	n := 2
-	for n*maxEndpoints < 2*len(copied.Endpoints) { // half of the room is for those that come
+	for 3*n*maxEndpoints < 4*len(copied.Endpoints) { // a quarter of the room is for those that come
 		n *= 2
 	}
 	parts := map[int][]discoveryv1.Endpoint{}
