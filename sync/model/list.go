@@ -81,8 +81,8 @@ func ParseList(text string) (List, error) {
 		e := &out.Entries[i]
 		_, repeated := (List{Entries: out.Entries[:i]}).Find(e.Cluster)
 		isAbsent := e.Absent.IsOut() || e.Absent == SourceMissing
-		if repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 || isAbsent == e.Since.IsZero() || !isAbsent && e.Absent != "" {
-			return List{}, fmt.Errorf("annotation %s: exports[%d] is of cluster %s, absent %s since %s; expected the id of a cluster, once, and since only with absent: Ended, Suspended, Refused or Missing",
+		if repeated || len(validation.IsDNS1123Label(string(e.Cluster))) > 0 || isAbsent && e.Since.IsZero() || !isAbsent && e.Absent != "" {
+			return List{}, fmt.Errorf("annotation %s: exports[%d] is of cluster %s, absent %s since %s; expected the id of a cluster, once, and since with absent: Ended, Suspended, Refused or Missing",
 				AnnotationList, i, Quote(string(e.Cluster)), Quote(string(e.Absent)), e.Since)
 		}
 		e.CreatedAt, e.Since = e.CreatedAt.UTC(), e.Since.UTC()
