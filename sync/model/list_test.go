@@ -56,7 +56,7 @@ func TestAListThatCannotBeReadIsNone(t *testing.T) {
 		formed + `{"cluster":"B_"}]}`: `exports[0] is of cluster "B_"`,
 		formed + `{"cluster":"b"},{"cluster":"b"}]}`:                                     `exports[1] is of cluster "b"`,
 		formed + `{"cluster":"b","absent":"Gone","since":"2026-11-22T09:30:00Z"}]}`:      `absent "Gone" since`,
-		formed + `{"cluster":"b","absent":"Ended"}]}`:                                    "since only with absent",
+		formed + `{"cluster":"b","absent":"Ended"}]}`:                                    "and since with absent",
 		formed + `{"cluster":"b","absent":"Published","since":"2026-11-22T09:30:00Z"}]}`: `absent "Published"`,
 	} {
 		got, err := ParseList(text)
