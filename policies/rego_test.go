@@ -60,8 +60,8 @@ func TestTheLibrary(t *testing.T) {
 		t.Fatalf("%d tests: %v", len(report.Results), err)
 	}
 	for _, result := range report.Results {
-		if !result.Passed {
-			t.Errorf("%s: %s: %s", result.Place, result.Name, result.Message)
+		if result.Outcome != authoring.Passed {
+			t.Errorf("%s: %s: %v", result.Place, result.Name, result.Messages)
 		}
 	}
 }

@@ -256,10 +256,10 @@ func (w world) evaluated(t *rapid.T, e *engine.Engine) said {
 	}
 	out := said{Outcome: verdicts[0].Outcome, Problem: verdicts[0].Problem}
 	for _, one := range verdicts[0].Violations {
-		out.Violations = append(out.Violations, one.Text)
+		out.Violations = append(out.Violations, one.String())
 	}
 	for _, one := range verdicts[0].Warnings {
-		out.Warnings = append(out.Warnings, one.Text)
+		out.Warnings = append(out.Warnings, one.String())
 	}
 	return out
 }

@@ -34,7 +34,7 @@ func newBuild(env *command.Env) *cobra.Command {
 				return err
 			}
 			if len(result.Findings) > 0 {
-				_, _ = fmt.Fprintln(env.ErrOut, lines(result.Findings))
+				_, _ = fmt.Fprintln(env.ErrOut, strings.Join(result.Findings, "\n"))
 				return command.Printed(command.ExitProblem)
 			}
 			var manifests []string

@@ -10,9 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,29 +39,11 @@ const checkLong = `Compile policies as the agent does, and compare their format 
 A path is a folder of a policy, a folder of such folders, or a manifest of
 ExportPolicies. The exit code is 1 if there are findings, and 2 if a path cannot be read.`
 
-// Finding is one thing that is wrong with a policy.
-type Finding struct {
-	Policy string `json:"policy,omitempty"`
-	// File is the file that the finding is in; Row and Column are 0 for all of it. In a
-	// manifest they are those in spec.rego.
-	File    string `json:"file"`
-	Row     int    `json:"row,omitempty"`
-	Column  int    `json:"column,omitempty"`
-	Message string `json:"message"`
-}
-
-// String is file:row:column and message.
-func (f Finding) String() string {
-	if f.Row == 0 {
-		return f.File + ": " + f.Message
-	}
-	return fmt.Sprintf("%s:%d:%d: %s", f.File, f.Row, f.Column, f.Message)
-}
-
 // Findings is what the command prints with -o json.
 type Findings struct {
-	Checked  int       `json:"checked"`
-	Findings []Finding `json:"findings"`
+	Checked int `json:"checked"`
+	// Findings are what is wrong, each with the file, and the row and column if they are known.
+	Findings []string `json:"findings"`
 	// Formatted are the files that --write has formatted.
 	Formatted []string `json:"formatted,omitempty"`
 }
@@ -82,46 +62,43 @@ func newCheck(env *command.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return output.Conclude(env.Out, "PolicyFindings", result, len(result.Findings) == 0, func() { printFindings(env, result) })
+			return output.Conclude(env.Out, "PolicyFindings", result, len(result.Findings) == 0, func() {
+				for _, file := range result.Formatted {
+					env.Printf("formatted %s\n", file)
+				}
+				for _, finding := range result.Findings {
+					env.Printf("%s\n", finding)
+				}
+				env.Printf("policies: %d, findings: %d\n", result.Checked, len(result.Findings))
+			})
 		})
 	output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&write, "write", false, "Format the Rego files of folders that are not formatted")
 	return cmd
 }
 
-func printFindings(env *command.Env, result Findings) {
-	for _, file := range result.Formatted {
-		env.Printf("formatted %s\n", file)
-	}
-	if len(result.Findings) > 0 {
-		env.Printf("%s\n", lines(result.Findings))
-		return
-	}
-	noun := "policies"
-	if result.Checked == 1 {
-		noun = "policy"
-	}
-	env.Printf("%d %s: no findings\n", result.Checked, noun)
-}
-
-func lines(found []Finding) string {
-	return strings.Join(slices.Compact(model.Map(found, Finding.String)), "\n")
-}
-
-// load has the engine of the agent use policies, and gives what an API server or that engine
-// says is wrong with them.
-func load(agent *child.Client, policies ...source.Policy) (found []Finding) {
+// findings are what an API server, or the engine of the agent, says is wrong with policies. The
+// engine has them in use then.
+func findings(agent *child.Client, policies ...source.Policy) (found []string) {
 	for i, result := range agent.Load(model.Map(policies, compiled)) {
 		found = slices.Concat(found, validate(policies[i]), located(policies[i], result.Err))
 	}
-	return found
+	return slices.Compact(found)
+}
+
+// load has the engine use policies. The error is what is wrong with them.
+func load(agent *child.Client, policies ...source.Policy) error {
+	if found := findings(agent, policies...); len(found) > 0 {
+		return fmt.Errorf("the policies cannot be used:\n%s", strings.Join(found, "\n"))
+	}
+	return nil
 }
 
 // Check compiles policies, alone and together, and their tests, and checks the format
 // of files; with write it formats those of folders. It gives what is wrong, in the order
 // of the policies.
 func Check(policies []source.Policy, write bool) (Findings, error) {
-	result := Findings{Checked: len(policies), Findings: []Finding{}}
+	result := Findings{Checked: len(policies), Findings: []string{}}
 	agent := child.New(engine.Options{})
 	defer agent.Close()
 	var together []source.Policy
@@ -131,12 +108,12 @@ func Check(policies []source.Policy, write bool) (Findings, error) {
 		}
 		if slices.ContainsFunc(together, func(other source.Policy) bool { return other.Name() == policy.Name() }) {
 			// Once as a folder and once as a manifest, say: they are not in use together.
-			result.Findings = append(result.Findings, load(agent, policy)...)
+			result.Findings = append(result.Findings, findings(agent, policy)...)
 			continue
 		}
 		together = append(together, policy)
 	}
-	result.Findings = slices.Compact(append(result.Findings, load(agent, together...)...))
+	result.Findings = append(result.Findings, findings(agent, together...)...)
 	return result, nil
 }
 
@@ -161,10 +138,7 @@ func (f *Findings) checkFiles(policy source.Policy, write bool) error {
 			f.Findings = append(f.Findings, located(policy, engine.Described(err))...)
 		case formatted == text:
 		case !write:
-			f.Findings = append(f.Findings, Finding{
-				Policy: policy.Name(), File: path, Row: firstDifference(text, formatted), Column: 1,
-				Message: "it is not formatted as opa fmt formats it; run " + command.Name + " policy check --write",
-			})
+			f.Findings = append(f.Findings, path+": it is not formatted as opa fmt formats it; run "+command.Name+" policy check --write")
 		default:
 			if err := os.WriteFile(path, []byte(formatted), 0o644); err != nil { //nolint:gosec // a source file, readable as others
 				return err
@@ -178,41 +152,40 @@ func (f *Findings) checkFiles(policy source.Policy, write bool) error {
 	return nil
 }
 
-// firstDifference is the row of the first difference.
-func firstDifference(a, b string) int {
-	same := 0
-	for same < min(len(a), len(b)) && a[same] == b[same] {
-		same++
+// inFile is a line of the engine that begins with <policy>.rego:row, with the file that the user
+// has; another line as it is.
+func inFile(line string, policies ...source.Policy) string {
+	for _, policy := range policies {
+		switch row, is := strings.CutPrefix(line, policy.Name()+".rego:"); {
+		case is && policy.Folder == "":
+			return policy.Path + ", spec.rego:" + row
+		case is:
+			return policy.Path + ":" + row
+		}
 	}
-	return strings.Count(a[:same], "\n") + 1
+	return line
 }
 
-// position begins a line of an error of the engine.
-var position = regexp.MustCompile(`^(.+\.rego):(\d+):(\d+): (.*)$`)
-
-// located is an error of the engine as findings, with the files that the user has.
-func located(policy source.Policy, err error) (found []Finding) {
+// located are the lines of an error of the engine, each with the file that it is about.
+func located(policy source.Policy, err error) (found []string) {
 	if err == nil {
 		return nil
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		finding := Finding{Policy: policy.Name(), File: policy.Path, Message: line}
+		place := policy.Path
 		switch {
 		case policy.Folder == "":
 		case strings.HasPrefix(line, "spec.parameters.") || strings.HasPrefix(line, "spec.parameters:"):
-			finding.File = filepath.Join(policy.Folder, source.ParamsFile)
+			place = filepath.Join(policy.Folder, source.ParamsFile)
 		case strings.HasPrefix(line, "spec."):
-			finding.File = filepath.Join(policy.Folder, source.SpecFile)
+			place = filepath.Join(policy.Folder, source.SpecFile)
 		}
-		if at := position.FindStringSubmatch(line); at != nil {
-			finding.Row, _ = strconv.Atoi(at[2])
-			finding.Column, _ = strconv.Atoi(at[3])
-			finding.Message = at[4]
-			if at[1] != policy.Name()+".rego" { // a test
-				finding.File = at[1]
-			}
+		placed := inFile(line, policy)
+		file, _, _ := strings.Cut(line, ".rego:")
+		if _, isTest := policy.Files[file+".rego"]; placed == line && !isTest {
+			placed = place + ": " + line
 		}
-		found = append(found, finding)
+		found = append(found, placed)
 	}
 	return found
 }
@@ -244,7 +217,7 @@ var definition = sync.OnceValue(func() func(object map[string]any) field.ErrorLi
 })
 
 // validate is what an API server says of a policy.
-func validate(policy source.Policy) (found []Finding) {
+func validate(policy source.Policy) (found []string) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy.Object)
 	if err != nil {
 		return located(policy, err)

@@ -4,11 +4,11 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,45 +34,8 @@ Policies with enforcement Audit are evaluated with --operation AUDIT alone, as i
 Exit codes: 0 if every export is allowed, 1 if one is denied, 2 if one cannot be
 evaluated or an input is invalid. See "Evaluate" in policies/README.md.`
 
-// maxExplained is how much of a line of an explanation is printed, in bytes; -o json has
-// all of it.
-const maxExplained = 240
-
 // operations are what can be evaluated.
 var operations = []string{string(decision.Create), string(decision.Update), string(decision.Audit)}
-
-// Verdict is the verdict on one export, or on the import of what a member exports.
-type Verdict struct {
-	// Cluster is the member; empty for an export of this cluster.
-	Cluster   string `json:"cluster,omitempty"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Operation string `json:"operation"`
-	Outcome   string `json:"outcome"`
-	// Problem says why it could not be evaluated, or of a denial by no policy, why the
-	// webhook refuses the request.
-	Problem    string      `json:"problem,omitempty"`
-	Violations []Violation `json:"violations,omitempty"`
-	Warnings   []Violation `json:"warnings,omitempty"`
-	// Failures are what failed of policies that deny nothing (enforcement Warn or Audit).
-	Failures []string `json:"failures,omitempty"`
-	// Explanation is what the option --explain adds; see engine.Explain.
-	Explanation []string `json:"explanation,omitempty"`
-	// kind and title are what it is about: a ServiceExport, or a ServiceImport with the member
-	// that exports; place is the manifest of the export.
-	kind, title, place string
-}
-
-// Violation is one objection of a policy.
-type Violation struct {
-	decision.Violation `json:",inline"`
-	// Text is all of it, as users see it.
-	Text string `json:"text"`
-}
-
-func violationsOf(given []decision.Violation) []Violation {
-	return model.Map(given, func(v decision.Violation) Violation { return Violation{v, v.String()} })
-}
 
 func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 	var t trial
@@ -84,16 +47,17 @@ func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 			if err := t.read(env, *timeout); err != nil {
 				return err
 			}
-			verdicts := t.evaluate(ctx)
-			if len(verdicts) == 0 {
+			results := t.evaluate(ctx)
+			if len(results) == 0 {
 				return errors.New("the manifests have no ServiceExport; expected at least one, or exports of members for policies with stage Import")
 			}
-			err := printResults(env.Out, o, "PolicyEvaluation", map[string]any{"verdicts": verdicts}, []suite{junitOf(verdicts)},
-				func() { printVerdicts(env.Out, verdicts) })
-			has := func(outcome decision.Outcome) bool {
-				return slices.ContainsFunc(verdicts, func(v Verdict) bool { return v.Outcome == outcome.String() })
-			}
-			return cmp.Or(err, exitCode(has(decision.NotEvaluated), has(decision.Denied)))
+			return conclude(env.Out, o, "PolicyEvaluation", map[string]any{}, results, func(out io.Writer) {
+				table := command.NewTable(out, "KIND", "NAME", "OPERATION", "OUTCOME", "WARNINGS")
+				for _, r := range results {
+					table.Row(r.Class, r.Name, r.Operation, r.Outcome, len(r.Warnings))
+				}
+				table.Flush()
+			})
 		})
 	o.AddFlags(cmd, formatJUnit)
 	flags := cmd.Flags()
@@ -108,31 +72,36 @@ func newEval(env *command.Env, timeout *time.Duration) *cobra.Command {
 }
 
 // evaluate evaluates every export, in the order of namespace and name.
-func (t *trial) evaluate(ctx context.Context) []Verdict {
-	var all []Verdict
-	add := func(one Verdict, evaluate func(context.Context) decision.Verdict) {
+func (t *trial) evaluate(ctx context.Context) []Result {
+	var all []Result
+	add := func(one Result, evaluate func(context.Context) decision.Verdict) {
 		ctx, explanation := ctx, func() []string { return nil }
 		if t.explain {
 			ctx, explanation = engine.Explain(ctx)
 		}
 		before := t.engine.Failures()
 		verdict := evaluate(ctx)
-		for name, failure := range t.engine.Failures() {
-			if failure.Count > before[name].Count && !slices.Contains(verdict.Failed, name) {
-				one.Failures = append(one.Failures, fmt.Sprintf("[%s] %s", name, t.file(failure.Message)))
+		one.Outcome, one.Problem, one.Violations, one.Warnings = verdict.Outcome.String(), verdict.Problem, verdict.Violations, verdict.Warnings
+		if one.Problem != "" {
+			one.Messages = append(one.Messages, one.Problem)
+		}
+		one.Messages = slices.Concat(one.Messages, model.Map(one.Violations, decision.Violation.String),
+			model.Map(one.Warnings, func(warning decision.Violation) string { return "warning: " + warning.String() }))
+		failures := t.engine.Failures()
+		for _, name := range slices.Sorted(maps.Keys(failures)) {
+			if failures[name].Count > before[name].Count && !slices.Contains(verdict.Failed, name) {
+				one.Messages = append(one.Messages, fmt.Sprintf("failed, and denies nothing: [%s] %s", name, inFile(failures[name].Message, t.policies...)))
 			}
 		}
-		slices.Sort(one.Failures)
-		one.Outcome, one.Problem = verdict.Outcome.String(), verdict.Problem
-		one.Violations, one.Warnings = violationsOf(verdict.Violations), violationsOf(verdict.Warnings)
-		one.Explanation = model.Map(explanation(), t.file)
+		for _, line := range explanation() {
+			one.Messages = append(one.Messages, inFile(line, t.policies...))
+		}
 		all = append(all, one)
 	}
 	for _, key := range t.manifests.keys() {
-		one := Verdict{
-			Namespace: key.Namespace, Name: key.Name, Operation: string(t.operation),
-			kind: mcsv1beta1.ServiceExportKindName, title: key.String(), place: t.manifests.objects[idOf(&mcsv1beta1.ServiceExport{}, key)].place,
-		}
+		one := Result{Operation: t.operation}
+		one.Class, one.Name = mcsv1beta1.ServiceExportKindName, key.String()
+		one.Place = t.manifests.objects[idOf(&mcsv1beta1.ServiceExport{}, key)].place
 		add(one, func(ctx context.Context) decision.Verdict {
 			request, unchanged, refused := t.manifests.request(key, t.operation, t.before)
 			switch {
@@ -146,64 +115,12 @@ func (t *trial) evaluate(ctx context.Context) []Verdict {
 	}
 	if t.imports {
 		for _, in := range t.manifests.imports() {
-			one := Verdict{
-				Cluster: in.Source.Cluster, Namespace: in.Export.Namespace, Name: in.Export.Name, Operation: string(decision.Audit),
-				kind: mcsv1beta1.ServiceImportKindName, title: fmt.Sprintf("%s/%s from %s", in.Export.Namespace, in.Export.Name, in.Source.Cluster),
-			}
+			one := Result{Operation: decision.Audit}
+			one.Class, one.Name = mcsv1beta1.ServiceImportKindName, fmt.Sprintf("%s/%s from %s", in.Export.Namespace, in.Export.Name, in.Source.Cluster)
 			add(one, func(ctx context.Context) decision.Verdict { return t.engine.EvaluateImport(ctx, in) })
 		}
 	}
 	return all
-}
-
-// printVerdicts prints a table, and below it what the policies say.
-func printVerdicts(out io.Writer, verdicts []Verdict) {
-	table := command.NewTable(out, "KIND", "NAME", "OPERATION", "OUTCOME", "WARNINGS")
-	for _, v := range verdicts {
-		table.Row(v.kind, v.title, v.Operation, v.Outcome, len(v.Warnings))
-	}
-	table.Flush()
-	for _, v := range verdicts {
-		if lines := v.lines(); len(lines) > 0 {
-			_, _ = fmt.Fprintf(out, "\n%s:\n  %s\n", v.title, strings.Join(lines, "\n  "))
-		}
-	}
-}
-
-// lines are what there is to say of a verdict.
-func (v Verdict) lines() (lines []string) {
-	switch {
-	case v.Problem == "":
-	case v.Outcome == decision.Denied.String(): // by no policy
-		lines = append(lines, v.Problem)
-	default:
-		lines = append(lines, "not evaluated: "+v.Problem)
-	}
-	return slices.Concat(lines,
-		model.Map(v.Violations, func(one Violation) string { return one.Text }),
-		model.Map(v.Warnings, func(warning Violation) string { return "warning: " + warning.Text }),
-		model.Map(v.Failures, func(failure string) string { return "failed, and denies nothing: " + failure }),
-		model.Map(v.Explanation, func(line string) string { return model.Bound(line, maxExplained) }))
-}
-
-func junitOf(verdicts []Verdict) suite {
-	out := suite{Name: "policies", Tests: len(verdicts)}
-	for _, v := range verdicts {
-		c := tcase{Class: v.kind, Name: v.title, File: v.place}
-		text := strings.Join(v.lines(), "\n")
-		switch v.Outcome {
-		case decision.Allowed.String():
-			c.Output = text
-		case decision.Denied.String():
-			c.Failure = newDetail(text)
-			out.Failures++
-		default:
-			c.Error = newDetail(text)
-			out.Errors++
-		}
-		out.Cases = append(out.Cases, c)
-	}
-	return out
 }
 
 // trial is what is evaluated.
@@ -249,8 +166,8 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	}
 	options := engine.Options{Timeout: timeout}
 	agent := child.New(options)
-	if found := load(agent, t.policies...); len(found) > 0 {
-		return fmt.Errorf("the policies cannot be used:\n%s", lines(found))
+	if err := load(agent, t.policies...); err != nil {
+		return err
 	}
 	t.engine, t.imports = agent.Front, agent.HasImportPolicies()
 	if t.explain { // which is done in this process, now that the other has survived them
@@ -259,18 +176,4 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 		t.engine = here.Front
 	}
 	return nil
-}
-
-// file is a line of the engine, which begins with <policy>.rego:row, with the file of the
-// user.
-func (t *trial) file(line string) string {
-	for _, policy := range t.policies {
-		switch row, is := strings.CutPrefix(line, policy.Name()+".rego:"); {
-		case is && policy.Folder == "":
-			return policy.Path + ", spec.rego:" + row
-		case is:
-			return policy.Path + ":" + row
-		}
-	}
-	return line
 }

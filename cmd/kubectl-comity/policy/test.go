@@ -4,12 +4,10 @@
 package policy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,16 +27,12 @@ that the agent gives to a policy, and measure what they cover.
 Exit codes: 0 if every test passed, 1 if a test failed or the coverage is too low, 2
 if a file does not compile or cannot be read. See "Test" in policies/README.md.`
 
-// Tested has the results of one policy, and the coverage of its policy.rego.
+// Tested is how many tests of a policy passed and failed, and what they cover of its policy.rego.
 type Tested struct {
-	authoring.Report
-	Policy  string `json:"policy"`
-	Path    string `json:"path"`
-	Passed  int    `json:"passed"`
-	Failed  int    `json:"failed"`
-	Skipped int    `json:"skipped,omitempty"`
-	// Problems are why the policy fails as a whole: no tests, too little coverage.
-	Problems []string `json:"problems,omitempty"`
+	Policy string `json:"policy"`
+	Passed int    `json:"passed"`
+	Failed int    `json:"failed"`
+	authoring.Coverage
 }
 
 func newTest(env *command.Env, timeout *time.Duration) *cobra.Command {
@@ -50,12 +44,17 @@ func newTest(env *command.Env, timeout *time.Duration) *cobra.Command {
 			if threshold < 0 || threshold > 100 {
 				return fmt.Errorf("flag --coverage is %v; expected a percentage from 0 to 100", threshold)
 			}
-			all, err := Test(ctx, *timeout, threshold, args...)
+			all, results, err := Test(ctx, *timeout, threshold, args...)
 			if err != nil {
 				return err
 			}
-			err = printResults(env.Out, o, "PolicyTests", map[string]any{"policies": all}, suitesOf(all), func() { printTestTable(env.Out, all) })
-			return cmp.Or(err, command.PrintedIf(slices.ContainsFunc(all, func(t Tested) bool { return t.Failed > 0 || len(t.Problems) > 0 })))
+			return conclude(env.Out, o, "PolicyTests", map[string]any{"policies": all}, results, func(out io.Writer) {
+				table := command.NewTable(out, "POLICY", "PASSED", "FAILED", "COVERAGE", "NOT COVERED")
+				for _, t := range all {
+					table.Row(t.Policy, t.Passed, t.Failed, fmt.Sprintf("%.1f%%", t.Percent), strings.Join(t.Missing, ","))
+				}
+				table.Flush()
+			})
 		})
 	o.AddFlags(cmd, formatJUnit)
 	cmd.Flags().Float64Var(&threshold, "coverage", 0, "The percentage of the lines of each policy that its tests must cover")
@@ -63,102 +62,59 @@ func newTest(env *command.Env, timeout *time.Duration) *cobra.Command {
 }
 
 // Test runs the tests of the policies that the paths name; see source.Read. With a
-// threshold, the tests of each policy must cover that percentage of its lines.
-func Test(ctx context.Context, timeout time.Duration, threshold float64, paths ...string) ([]Tested, error) {
+// threshold, the tests of each policy must cover that percentage of its lines. A policy that
+// has no tests, or too few, is a result that failed.
+func Test(ctx context.Context, timeout time.Duration, threshold float64, paths ...string) (all []Tested, results []Result, _ error) {
 	policies, err := source.Read(paths...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	agent := child.New(engine.Options{})
 	defer agent.Close()
-	var all []Tested
 	for _, policy := range policies {
 		if policy.Folder == "" {
-			return nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
+			return nil, nil, fmt.Errorf("%s: a manifest has no tests; expected the folder of policy %s", policy.Path, policy.Name())
 		}
-		if found := load(agent, policy); len(found) > 0 {
-			return nil, fmt.Errorf("the policy cannot be used:\n%s", lines(found))
+		if err := load(agent, policy); err != nil {
+			return nil, nil, err
 		}
 		bench := authoring.Bench{Policy: compiled(policy), Module: policy.Path, Files: policy.Files, Timeout: timeout}
 		if bench.Fixtures, err = readFixtures(ctx, policy.Fixtures); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		report, err := authoring.Run(ctx, bench)
 		if err != nil {
-			return nil, fmt.Errorf("the tests cannot run:\n%s", lines(located(policy, err)))
+			return nil, nil, fmt.Errorf("the tests cannot run:\n%s", strings.Join(located(policy, err), "\n"))
 		}
-		all = append(all, testedOf(policy, report, threshold))
+		tested := Tested{Policy: policy.Name(), Coverage: report.Coverage}
+		for _, r := range report.Results {
+			switch r.Outcome {
+			case authoring.Passed:
+				tested.Passed++
+			case authoring.Failed:
+				tested.Failed++
+			}
+			results = append(results, Result{Result: r})
+		}
+		all = append(all, tested)
+		if problem := tested.problem(threshold); problem != "" {
+			results = append(results, Result{Result: authoring.Result{
+				Class: source.Kind, Name: policy.Name(), Place: policy.Folder, Outcome: authoring.Failed, Messages: []string{problem},
+			}})
+		}
 	}
-	return all, nil
+	return all, results, nil
 }
 
-func testedOf(policy source.Policy, report authoring.Report, threshold float64) Tested {
-	out := Tested{Report: report, Policy: policy.Name(), Path: policy.Folder}
-	for _, r := range report.Results {
-		switch {
-		case r.Passed:
-			out.Passed++
-		case r.Skipped:
-			out.Skipped++
-		default:
-			out.Failed++
-		}
+// problem is why the tests do not suffice; empty if they do.
+func (t Tested) problem(threshold float64) string {
+	switch {
+	case t.Passed+t.Failed == 0:
+		return "it has no tests; expected rules test_... in files *_test.rego"
+	case t.Percent < threshold:
+		return fmt.Sprintf("its tests cover %.1f %% of the lines; expected at least %g %%; lines not covered: %s", t.Percent, threshold, strings.Join(t.Missing, ", "))
 	}
-	if out.Passed+out.Failed == 0 {
-		out.Problems = append(out.Problems, "it has no tests; expected rules test_... in files *_test.rego")
-	}
-	if c := report.Coverage; c.Percent < threshold {
-		out.Problems = append(out.Problems, fmt.Sprintf("its tests cover %.1f %% of the lines; expected at least %g %%; lines not covered: %s",
-			c.Percent, threshold, strings.Join(c.Missing, ", ")))
-	}
-	return out
-}
-
-// printTestTable prints a line for each policy, and then what failed.
-func printTestTable(out io.Writer, all []Tested) {
-	table := command.NewTable(out, "POLICY", "PASSED", "FAILED", "COVERAGE", "NOT COVERED")
-	for _, t := range all {
-		table.Row(t.Policy, t.Passed, t.Failed, fmt.Sprintf("%.1f%%", t.Coverage.Percent), strings.Join(t.Coverage.Missing, ","))
-	}
-	table.Flush()
-	for _, t := range all {
-		for _, problem := range t.Problems {
-			_, _ = fmt.Fprintf(out, "\n%s: %s\n", t.Policy, problem)
-		}
-		for _, r := range t.Results {
-			if r.Passed || r.Skipped {
-				continue
-			}
-			_, _ = fmt.Fprintf(out, "\n%s: %s failed\n", r.Place, r.Name)
-			for _, text := range []string{r.Message, r.Printed} {
-				if text != "" {
-					_, _ = fmt.Fprintf(out, "  %s\n", strings.ReplaceAll(text, "\n", "\n  "))
-				}
-			}
-		}
-	}
-}
-
-func suitesOf(all []Tested) (suites []suite) {
-	for _, t := range all {
-		s := suite{Name: t.Policy, Tests: len(t.Results) + len(t.Problems), Failures: t.Failed + len(t.Problems), Skipped: t.Skipped}
-		for _, r := range t.Results {
-			file, _, _ := strings.Cut(r.Place, ":")
-			c := tcase{Class: r.Package, Name: r.Name, File: file, Seconds: fmt.Sprintf("%.3f", r.Duration.Seconds()), Output: r.Printed}
-			switch {
-			case r.Skipped:
-				c.Skipped = &struct{}{}
-			case !r.Passed:
-				c.Failure = newDetail(r.Place + ": " + r.Message)
-			}
-			s.Cases = append(s.Cases, c)
-		}
-		for _, problem := range t.Problems {
-			s.Cases = append(s.Cases, tcase{Class: t.Policy, Name: "policy", File: t.Path, Failure: newDetail(problem)})
-		}
-		suites = append(suites, s)
-	}
-	return suites
+	return ""
 }
 
 // readFixtures are the manifests in fixtures/ and testdata/ as tests find them in

@@ -53,40 +53,38 @@ type Bench struct {
 	Timeout time.Duration
 }
 
+// The outcomes of a test.
+const (
+	Passed  = "Passed"
+	Failed  = "Failed"
+	Skipped = "Skipped" // its name begins with todo_
+)
+
 // Result is the result of one test.
 type Result struct {
-	// Package and Name are those of the test's rule.
-	Package string `json:"package"`
-	Name    string `json:"name"`
+	// Class and Name are the package and the name of the test's rule.
+	Class string `json:"class"`
+	Name  string `json:"name"`
 	// Place is file:row of the test.
-	Place  string `json:"place"`
-	Passed bool   `json:"passed"`
-	// Skipped is true for a test whose name begins with todo_.
-	Skipped bool `json:"skipped,omitempty"`
-	// Message says why the test failed; empty if it passed.
-	Message string `json:"message,omitempty"`
-	// Printed is what the test printed.
-	Printed string `json:"printed,omitempty"`
-	// Duration is how long it took.
-	Duration time.Duration `json:"-"`
+	Place   string `json:"place,omitempty"`
+	Outcome string `json:"outcome"`
+	// Messages say why it failed, and what it printed.
+	Messages []string `json:"messages,omitempty"`
 }
 
 // Coverage is how much of a module the tests ran.
 type Coverage struct {
-	// Covered and Total are lines of rules and expressions.
-	Covered int `json:"covered"`
-	Total   int `json:"total"`
-	// Missing are the lines that no test ran, as rows or ranges of rows.
-	Missing []string `json:"missing,omitempty"`
-	// Percent is 100 for a module of which every line was run.
+	// Percent is 100 for a module of which every line of a rule or an expression was run.
 	Percent float64 `json:"percent"`
+	// Missing are the rows of those that no test ran.
+	Missing []string `json:"missing,omitempty"`
 }
 
-// Report has the results of all tests, sorted by place, and the coverage of the
-// policy's module; nil if that is not in Bench.Files.
+// Report has the results of all tests, sorted by package and name, and the coverage of the
+// policy's module, if that is in Bench.Files.
 type Report struct {
-	Results  []Result  `json:"tests"`
-	Coverage *Coverage `json:"coverage,omitempty"`
+	Results  []Result
+	Coverage Coverage
 }
 
 // Run runs the tests of a bench. It is an error if a file does not compile; a test
@@ -128,7 +126,7 @@ func Run(ctx context.Context, bench Bench) (Report, error) {
 		report.Results = append(report.Results, describe(r))
 	}
 	slices.SortFunc(report.Results, func(a, b Result) int {
-		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(a.Name, b.Name))
 	})
 	if module := modules[bench.Module]; module != nil {
 		report.Coverage = coverageOf(coverage.Report(map[string]*ast.Module{bench.Module: module}).Files[bench.Module])
@@ -137,19 +135,20 @@ func Run(ctx context.Context, bench Bench) (Report, error) {
 }
 
 func describe(r *tester.Result) Result {
-	out := Result{
-		Package: strings.TrimPrefix(r.Package, "data."), Name: r.Name,
-		Passed: r.Pass(), Skipped: r.Skip,
-		Printed: strings.TrimSpace(string(r.Output)), Duration: r.Duration,
-	}
+	out := Result{Class: strings.TrimPrefix(r.Package, "data."), Name: r.Name, Outcome: Passed}
 	if r.Location != nil {
 		out.Place = fmt.Sprintf("%s:%d", r.Location.File, r.Location.Row)
 	}
 	switch {
+	case r.Skip:
+		out.Outcome = Skipped
 	case r.Error != nil:
-		out.Message = engine.Described(r.Error).Error()
+		out.Outcome, out.Messages = Failed, []string{engine.Described(r.Error).Error()}
 	case r.Fail:
-		out.Message = cmp.Or(reason(r), "it is not true")
+		out.Outcome, out.Messages = Failed, []string{cmp.Or(reason(r), "it is not true")}
+	}
+	if printed := strings.TrimSpace(string(r.Output)); printed != "" {
+		out.Messages = append(out.Messages, printed)
 	}
 	return out
 }
@@ -175,18 +174,11 @@ func reason(r *tester.Result) string {
 	return ""
 }
 
-func coverageOf(file *cover.FileReport) *Coverage {
-	out := &Coverage{Covered: file.CoveredLines, Total: file.CoveredLines + file.NotCoveredLines, Percent: file.Coverage}
-	for missing := file.NotCovered; len(missing) > 0; { // sorted by where they start; they may overlap
-		first, last := missing[0].Start.Row, missing[0].End.Row
-		for ; len(missing) > 0 && missing[0].Start.Row <= last+1; missing = missing[1:] {
-			last = max(last, missing[0].End.Row)
-		}
-		rows := fmt.Sprint(first)
-		if last > first {
-			rows = fmt.Sprintf("%d-%d", first, last)
-		}
-		out.Missing = append(out.Missing, rows)
+func coverageOf(file *cover.FileReport) Coverage {
+	out := Coverage{Percent: file.Coverage}
+	for _, missing := range file.NotCovered {
+		out.Missing = append(out.Missing, fmt.Sprint(missing.Start.Row))
 	}
+	out.Missing = slices.Compact(out.Missing)
 	return out
 }
