@@ -107,24 +107,21 @@ func parse(place string, text []byte) ([]Document, error) {
 	return all, nil
 }
 
-// readManifest reads the ExportPolicies in a file and passes over other kinds.
-func readManifest(path string) ([]Policy, error) {
+// readManifests reads the ExportPolicies in a file, and what else is there.
+func readManifests(path string) (found []Policy, others []Document, _ error) {
 	documents, err := Documents(path)
-	if err != nil {
-		return nil, err
-	}
-	var found []Policy
 	for _, document := range documents {
 		if document.Kind != Kind {
+			others = append(others, document)
 			continue
 		}
 		policy, err := DecodePolicy(path, document)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found = append(found, policy)
 	}
-	return found, nil
+	return found, others, err
 }
 
 // DecodePolicy reads a document of a file as an ExportPolicy.

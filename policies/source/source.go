@@ -51,61 +51,64 @@ func (p Policy) Name() string { return p.Object.Name }
 // Read reads what the paths name: a folder of a policy, a folder of such folders, a
 // manifest, or a folder of manifests. The policies come in the order of the paths,
 // and within a folder in that of their names. It is an error if a path has none.
-func Read(paths ...string) ([]Policy, error) {
-	var all []Policy
+func Read(paths ...string) (all []Policy, _ error) {
 	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, fmt.Errorf("%w; expected a folder of a policy, or a manifest of ExportPolicies", err)
-		}
-		var found []Policy
-		switch {
-		case info.IsDir():
-			found, err = readTree(path)
-		case IsManifest(path):
-			found, err = readManifest(path)
+		found, _, err := ReadAll(path)
+		if err == nil && len(found) == 0 {
+			err = fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies (.yaml, .yml or .json)", path, ModuleFile)
 		}
 		if err != nil {
 			return nil, err
-		}
-		if len(found) == 0 {
-			return nil, fmt.Errorf("%s: no policy is here; expected a folder with %s, or a manifest of ExportPolicies (.yaml, .yml or .json)", path, ModuleFile)
 		}
 		all = append(all, found...)
 	}
 	return all, nil
 }
 
-// readTree reads a folder and the folders in it, but not hidden ones, fixtures and the library.
-func readTree(root string) (found []Policy, err error) {
-	// The separator has a link to a folder followed.
-	err = filepath.WalkDir(root+string(filepath.Separator), func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case !entry.IsDir() && IsManifest(path):
-			policies, err := readManifest(path)
-			found = append(found, policies...)
-			return err
-		case !entry.IsDir():
-			return nil
+// ReadAll reads the policies and the other manifests that the paths name, but not those in hidden
+// folders and in folders of policies. It is an error if a path has neither.
+func ReadAll(paths ...string) (policies []Policy, others []Document, _ error) {
+	for _, root := range paths {
+		before := len(policies) + len(others)
+		entries := root
+		if info, err := os.Stat(root); err != nil {
+			return nil, nil, fmt.Errorf("%w; expected a folder of a policy, or a file or folder of manifests", err)
+		} else if info.IsDir() {
+			entries += string(filepath.Separator) // has a link to a folder followed
 		}
-		path = filepath.Clean(path)
-		if path != filepath.Clean(root) && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == fixturesFolder) {
-			return fs.SkipDir
+		err := filepath.WalkDir(entries, func(path string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case !entry.IsDir() && (isManifest(path) || path == root && filepath.Ext(path) != regoSuffix):
+				found, more, err := readManifests(path)
+				policies, others = append(policies, found...), append(others, more...)
+				return err
+			case !entry.IsDir():
+				return nil
+			case path != entries && strings.HasPrefix(entry.Name(), "."):
+				return fs.SkipDir
+			}
+			path = filepath.Clean(path)
+			rego, err := filepath.Glob(filepath.Join(path, "*"+regoSuffix))
+			switch {
+			case err != nil || len(rego) == 0:
+				return err
+			case entry.Name() == libraryFolder && !slices.Contains(rego, filepath.Join(path, ModuleFile)):
+				return fs.SkipDir
+			}
+			policy, err := readFolder(path, rego)
+			policies = append(policies, policy)
+			return cmp.Or(err, fs.SkipDir)
+		})
+		if err != nil {
+			return nil, nil, err
 		}
-		rego, err := filepath.Glob(filepath.Join(path, "*"+regoSuffix))
-		switch {
-		case err != nil || len(rego) == 0:
-			return err
-		case entry.Name() == libraryFolder && !slices.Contains(rego, filepath.Join(path, ModuleFile)):
-			return fs.SkipDir
+		if len(policies)+len(others) == before {
+			return nil, nil, fmt.Errorf("%s: no policy is here, and no manifest; expected a folder with %s, or files with the suffix .yaml, .yml or .json", root, ModuleFile)
 		}
-		policy, err := readFolder(path, rego)
-		found = append(found, policy)
-		return cmp.Or(err, fs.SkipDir)
-	})
-	return found, err
+	}
+	return policies, others, nil
 }
 
 // readFolder reads the folder of one policy, which has these Rego sources.
@@ -127,7 +130,7 @@ func readFolder(folder string, rego []string) (Policy, error) {
 	if err != nil {
 		return Policy{}, err
 	}
-	policy.Fixtures = slices.DeleteFunc(fixtures, func(path string) bool { return !IsManifest(path) })
+	policy.Fixtures = slices.DeleteFunc(fixtures, func(path string) bool { return !isManifest(path) })
 	module, has := policy.Files[policy.Path]
 	if !has {
 		return Policy{}, fmt.Errorf("%s: the folder has Rego and no %s; expected the module of policy %s there", folder, ModuleFile, name)
@@ -172,7 +175,7 @@ func optional(path string) ([]byte, error) {
 	return yaml.YAMLToJSONStrict(text)
 }
 
-// IsManifest reports whether a file has the name of a manifest.
-func IsManifest(path string) bool {
+// isManifest reports whether a file has the name of a manifest.
+func isManifest(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
 }

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -270,16 +269,13 @@ func (w world) manifests(t *rapid.T, export *mcsv1beta1.ServiceExport) *manifest
 	if w.published {
 		clusterset.Published = []string{"shop/web"}
 	}
-	m := newManifests()
+	var documents []source.Document
 	add := func(apiVersion, kind string, object any) {
 		text, err := json.Marshal(object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = m.add("x.json", source.Document{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}, Place: "x.json", JSON: text})
-		if err := errors.Join(err, m.unseen); err != nil {
-			t.Fatalf("%s %s: %v", kind, text, err)
-		}
+		documents = append(documents, source.Document{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}, Place: "x.json", JSON: text})
 	}
 	add(mcsv1beta1.GroupVersion.String(), "ServiceExport", export)
 	if w.namespace != nil {
@@ -290,6 +286,10 @@ func (w world) manifests(t *rapid.T, export *mcsv1beta1.ServiceExport) *manifest
 	}
 	clusterset.APIVersion, clusterset.Kind = "cli.comity.dev/v1alpha1", kindClusterset
 	add(clusterset.APIVersion, clusterset.Kind, clusterset)
+	m, err := newManifests(nil, documents)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return m
 }
 

@@ -60,20 +60,10 @@ func (c *Clusterset) complete() error {
 	}
 	seen := map[string]bool{}
 	for i, member := range c.Members {
-		switch {
-		case member.ID == "":
-			return fmt.Errorf("members[%d].id is not set; expected a cluster id", i)
-		case member.ID == c.Cluster:
-			return fmt.Errorf("members[%d].id is %q, the cluster that decides; expected other members only", i, member.ID)
-		case seen[member.ID]:
-			return fmt.Errorf("members[%d].id is %q, as that of another; expected each member once", i, member.ID)
+		if member.ID == "" || member.ID == c.Cluster || seen[member.ID] {
+			return fmt.Errorf("members[%d].id is %q; expected the id of a cluster other than the one that decides (%s), each once", i, member.ID, c.Cluster)
 		}
 		seen[member.ID] = true
-		for j, export := range member.Exports {
-			if export.Namespace == "" || export.Name == "" {
-				return fmt.Errorf("members[%d].exports[%d]: namespace or name is not set; expected both", i, j)
-			}
-		}
 		c.Members[i].Labels = labels.Merge(member.Labels, labels.Set{model.LabelClusterID: member.ID})
 	}
 	return nil

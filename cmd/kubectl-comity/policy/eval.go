@@ -147,10 +147,10 @@ func (t *trial) read(env *command.Env, timeout time.Duration) (err error) {
 	case len(t.beforeFiles) > 0 && t.operation != decision.Update:
 		return fmt.Errorf("flag --before is for --operation UPDATE alone, which replaces an export; expected no --before with %s", t.operation)
 	}
-	if t.manifests, err = readManifests(t.files); err != nil {
+	if t.manifests, err = readManifests(t.files...); err != nil {
 		return err
 	}
-	if t.before, err = readManifests(t.beforeFiles); err != nil {
+	if t.before, err = readManifests(t.beforeFiles...); err != nil {
 		return err
 	}
 	if env.As != "" {

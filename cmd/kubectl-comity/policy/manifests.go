@@ -6,10 +6,7 @@ package policy
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -35,11 +32,10 @@ import (
 // manifests are what a cluster would hold if they were applied. Kinds that no policy
 // sees are left out.
 type manifests struct {
-	objects    map[string]placed // by idOf
-	policies   []source.Policy
-	clusterset *Clusterset
-	// unseen names the first object of a kind that no policy sees; nil if there is none.
-	unseen error
+	client.Reader                   // its List: nothing of what policies see is listed
+	objects       map[string]placed // by idOf
+	policies      []source.Policy
+	clusterset    *Clusterset
 }
 
 // idOf has the type in Go and the name of an object.
@@ -53,63 +49,29 @@ type placed struct {
 	place string
 }
 
-func newManifests() *manifests {
-	return &manifests{objects: map[string]placed{}, clusterset: &Clusterset{Cluster: defaultCluster}}
+// readManifests reads files, and the files in folders. A field that a kind does not
+// have, and an object that is there twice with other content, are errors.
+func readManifests(paths ...string) (*manifests, error) {
+	policies, documents, err := source.ReadAll(paths...)
+	if err != nil {
+		return nil, err
+	}
+	return newManifests(policies, documents)
 }
 
-// readManifests reads files, and the files in folders. A field that a kind does not
-// have, and an object that is there twice, are errors.
-func readManifests(paths []string) (*manifests, error) {
-	m := newManifests()
-	for _, path := range paths {
-		found := 0
-		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if entry.IsDir() && file != path && strings.HasPrefix(entry.Name(), ".") {
-				return fs.SkipDir
-			}
-			if entry.IsDir() || file != path && !source.IsManifest(file) {
-				return nil
-			}
-			found++
-			return m.readFile(file)
-		})
-		if err != nil {
+func newManifests(policies []source.Policy, documents []source.Document) (*manifests, error) {
+	m := &manifests{objects: map[string]placed{}, policies: policies, clusterset: &Clusterset{Cluster: defaultCluster}}
+	for _, document := range documents {
+		if err := m.add(document); err != nil {
 			return nil, err
-		}
-		if found == 0 {
-			return nil, fmt.Errorf("%s: no manifest is here; expected files with the suffix .yaml, .yml or .json", path)
 		}
 	}
 	return m, nil
 }
 
-// readFile reads the objects of a file.
-func (m *manifests) readFile(path string) error {
-	documents, err := source.Documents(path)
-	if err != nil {
-		return err
-	}
-	for _, document := range documents {
-		if document.Kind == "" || document.APIVersion == "" {
-			return fmt.Errorf("%s: apiVersion or kind is not set; expected a Kubernetes object", document.Place)
-		}
-		if err := m.add(path, document); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // add keeps the object of a document, if it is of a kind that policies see.
-func (m *manifests) add(path string, document source.Document) error {
-	version, err := schema.ParseGroupVersion(document.APIVersion)
-	if err != nil {
-		return fmt.Errorf("%s: %w", document.Place, err)
-	}
-	switch version.WithKind(document.Kind) {
+func (m *manifests) add(document source.Document) error {
+	switch document.GroupVersionKind() {
 	case corev1.SchemeGroupVersion.WithKind("Namespace"):
 		return m.keep(document, &corev1.Namespace{})
 	case corev1.SchemeGroupVersion.WithKind("Service"):
@@ -117,15 +79,12 @@ func (m *manifests) add(path string, document source.Document) error {
 	case mcsv1beta1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceExportKindName), mcsv1alpha1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceExportKindName):
 		return m.keep(document, &mcsv1beta1.ServiceExport{}) // either version has the same fields
 	}
-	switch document.Kind {
-	case kindClusterset:
+	switch {
+	case document.Kind == kindClusterset:
 		return m.addClusterset(document)
-	case source.Kind:
-		policy, err := source.DecodePolicy(path, document)
-		m.policies = append(m.policies, policy)
-		return err
+	case document.Kind == "" || document.APIVersion == "":
+		return fmt.Errorf("%s: apiVersion or kind is not set; expected a Kubernetes object", document.Place)
 	}
-	m.unseen = cmp.Or(m.unseen, fmt.Errorf("%s: policies see no %s of %s; expected ServiceExport, Service, Namespace or Clusterset", document.Place, document.Kind, document.APIVersion))
 	return nil
 }
 
@@ -161,12 +120,8 @@ func (m *manifests) keep(document source.Document, object client.Object) error {
 	id, name := idOf(object, key), document.Kind+" "+strings.TrimPrefix(key.String(), "/")
 	before, repeated := m.objects[id]
 	switch {
-	case object.GetName() == "":
-		return fmt.Errorf("%s: %s: metadata.name is not set", document.Place, document.Kind)
-	case document.Kind != "Namespace" && object.GetNamespace() == "":
-		return fmt.Errorf("%s: %s: metadata.namespace is not set; expected the namespace that it is applied in", document.Place, name)
-	case repeated && document.Kind == mcsv1beta1.ServiceExportKindName:
-		return fmt.Errorf("%s: %s is in %s already; expected each object once", document.Place, name, before.place)
+	case key.Name == "" || key.Namespace == "" && document.Kind != "Namespace":
+		return fmt.Errorf("%s: %s: metadata.name or metadata.namespace is not set; expected its name, and the namespace that it is applied in", document.Place, name)
 	case repeated && !equality.Semantic.DeepEqual(before.Object, object): // fixtures of several policies repeat a Namespace, say
 		return fmt.Errorf("%s: %s is in %s already, with other content; expected each object once, or the same", document.Place, name, before.place)
 	case !repeated:
@@ -264,25 +219,17 @@ func (m *manifests) Get(_ context.Context, key client.ObjectKey, into client.Obj
 	return nil
 }
 
-// List implements client.Reader; nothing of what policies see is listed.
-func (m *manifests) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	return errors.New("manifests cannot be listed")
-}
-
 // setDefaults sets the defaults of a Service. One of type LoadBalancer has those of type
 // NodePort, too, and both have those of type ClusterIP.
 func setDefaults(spec *corev1.ServiceSpec) {
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
 		port.Protocol = cmp.Or(port.Protocol, corev1.ProtocolTCP)
-		if port.TargetPort == intstr.FromString("") {
-			port.TargetPort = intstr.IntOrString{}
-		}
 		port.TargetPort = cmp.Or(port.TargetPort, intstr.FromInt32(port.Port))
 	}
 	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		spec.SessionAffinity, spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
-	} else if c := spec.SessionAffinityConfig; c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+	} else if spec.SessionAffinityConfig == nil {
 		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)}}
 	}
 	spec.Type = cmp.Or(spec.Type, corev1.ServiceTypeClusterIP)

@@ -134,12 +134,9 @@ func readFixtures(ctx context.Context, paths []string) (map[string]any, error) {
 		if all[name] != nil {
 			return nil, fmt.Errorf("%s: data.fixtures[%q] is of another file already; expected another name", path, name)
 		}
-		m := newManifests()
-		if err := m.readFile(path); err != nil {
+		m, err := readManifests(path)
+		if err != nil {
 			return nil, err
-		}
-		if m.unseen != nil { // a misspelled kind, say
-			return nil, m.unseen
 		}
 		fixture, err := m.fixture(ctx)
 		if err != nil {
