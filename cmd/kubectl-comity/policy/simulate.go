@@ -8,8 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,10 +38,12 @@ type simulation struct {
 
 type simulatedCluster struct {
 	Context string `json:"context"`
-	// Warnings are what the cluster says of each policy, by its name; none: nothing would
-	// change.
-	Warnings map[string][]string `json:"warnings"`
+	// Warnings are what the cluster says of each policy, or that nothing would change.
+	Warnings []string `json:"warnings"`
 }
+
+// noChange follows the name of a policy of which a cluster says nothing.
+const noChange = "] nothing would change"
 
 func newSimulate(env *command.Env) *cobra.Command {
 	var output command.Output
@@ -67,12 +67,16 @@ func newSimulate(env *command.Env) *cobra.Command {
 				return target.Errorf("%w", err)
 			}
 			result.Clusters = append(result.Clusters, cluster)
-			for _, lines := range cluster.Warnings {
-				result.Changes = result.Changes || slices.ContainsFunc(lines, preview.IsChange)
-				incomplete = incomplete || slices.ContainsFunc(lines, preview.IsIncomplete)
+			for _, line := range cluster.Warnings {
+				result.Changes = result.Changes || preview.IsChange(line)
+				incomplete = incomplete || preview.IsIncomplete(line) && !strings.HasSuffix(line, noChange)
 			}
 		}
-		err = output.Print(env.Out, "PolicySimulation", result, func() { result.print(env) })
+		err = output.Print(env.Out, "PolicySimulation", result, func() {
+			for _, cluster := range result.Clusters {
+				env.Printf("context %s:\n  %s\n", cluster.Context, strings.Join(cluster.Warnings, "\n  "))
+			}
+		})
 		return cmp.Or(err, exitCode(incomplete, result.Changes))
 	}
 	cmd := env.Command("simulate [CONTEXT...]", "Show what policies would do in clusters as they are now", simulateLong, example, 0, run)
@@ -84,26 +88,20 @@ func newSimulate(env *command.Env) *cobra.Command {
 	return cmd
 }
 
-// readAttempts reads the policies to try; one without Rego is the stored one, as if it denied
-// nothing.
+// never is a module that denies nothing.
+const never = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
+
+// readAttempts reads the policies to try; those without which a cluster is tried have the module never.
 func readAttempts(paths, without []string) (attempts []*v1alpha1.ExportPolicy, err error) {
 	found, err := source.Read(paths...)
 	if err != nil {
 		return nil, err
 	}
 	for _, policy := range found {
-		if policy.Object.Spec.Rego == "" {
-			return nil, fmt.Errorf("%s: spec.rego of ExportPolicy %s is not set; expected a module", policy.Path, policy.Name())
-		}
 		attempts = append(attempts, policy.Object)
 	}
 	for _, name := range without {
-		attempts = append(attempts, &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}})
-	}
-	for i, one := range attempts {
-		if slices.ContainsFunc(attempts[:i], func(other *v1alpha1.ExportPolicy) bool { return other.Name == one.Name }) {
-			return nil, fmt.Errorf("ExportPolicy %s is given twice; expected each policy once", one.Name)
-		}
+		attempts = append(attempts, &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ExportPolicySpec{Rego: never}})
 	}
 	if len(attempts) == 0 {
 		return nil, errors.New("there is nothing to try: no ExportPolicy is given; expected a file or folder with -f, or --without")
@@ -111,21 +109,11 @@ func readAttempts(paths, without []string) (attempts []*v1alpha1.ExportPolicy, e
 	return attempts, nil
 }
 
-func (s simulation) print(env *command.Env) {
-	for _, cluster := range s.Clusters {
-		env.Printf("context %s:\n", cluster.Context)
-		for _, name := range slices.Sorted(maps.Keys(cluster.Warnings)) {
-			env.Printf("  %s\n", cmp.Or(strings.Join(cluster.Warnings[name], "\n  "), "["+name+"] nothing would change"))
-		}
-	}
-}
-
 // simulateIn makes the attempts in one cluster.
 func simulateIn(ctx context.Context, target *command.Target, attempts []*v1alpha1.ExportPolicy) (simulatedCluster, error) {
-	cluster := simulatedCluster{Context: target.Context, Warnings: map[string][]string{}}
-	seen := &warnings{}
+	cluster := simulatedCluster{Context: target.Context}
 	config := rest.CopyConfig(target.REST)
-	config.WarningHandler = seen
+	config.WarningHandler = &cluster
 	warned, err := command.NewTarget(target.Context, config)
 	if err != nil {
 		return cluster, err
@@ -134,24 +122,26 @@ func simulateIn(ctx context.Context, target *command.Target, attempts []*v1alpha
 	if err := requireWebhook(ctx, c); err != nil {
 		return cluster, err
 	}
+	cluster.Warnings = nil
 	for _, one := range attempts {
-		seen.texts = []string{}
-		policy := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.Name}}
+		before, policy := len(cluster.Warnings), &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: one.Name}}
 		_, err := controllerutil.CreateOrUpdate(ctx, c, policy, func() error {
 			switch {
-			case one.Spec.Rego != "":
+			case one.Spec.Rego != never:
 				policy.Spec = one.Spec
 			case policy.UID == "":
 				return fmt.Errorf("flag --without: there is no ExportPolicy %s", one.Name)
 			default:
-				policy.Spec.Rego = "package comity.policies.simulated\n\ndeny contains {\"msg\": \"never\"} if false\n"
+				policy.Spec.Rego = never
 			}
 			return nil
 		})
 		if err != nil {
 			return cluster, err
 		}
-		cluster.Warnings[one.Name] = seen.texts
+		if len(cluster.Warnings) == before {
+			cluster.Warnings = append(cluster.Warnings, "["+one.Name+noChange)
+		}
 	}
 	return cluster, nil
 }
@@ -171,8 +161,7 @@ func requireWebhook(ctx context.Context, c client.Client) error {
 	return err
 }
 
-// warnings are those of the answers of an API server.
-type warnings struct{ texts []string }
-
 // HandleWarningHeader implements rest.WarningHandler.
-func (w *warnings) HandleWarningHeader(_ int, _, text string) { w.texts = append(w.texts, text) }
+func (c *simulatedCluster) HandleWarningHeader(_ int, _, text string) {
+	c.Warnings = append(c.Warnings, text)
+}
