@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"github.com/comity-mcs/comity/cmd/kubectl-comity/command"
@@ -196,33 +194,22 @@ const (
 	ruleCost = 10 * callCost
 )
 
-// definition is what the CustomResourceDefinition of ExportPolicies says of one, by which an API
-// server refuses it before any webhook sees it.
-var definition = sync.OnceValue(func() func(object map[string]any) field.ErrorList {
+// validate is what an API server says of a policy by its CustomResourceDefinition, before any
+// webhook sees it.
+func validate(policy source.Policy) (found []string) {
 	var embedded apiextensionsv1.CustomResourceDefinition
 	text, errRead := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")
 	errDecode := yaml.Unmarshal(text, &embedded)
 	props, structural, errStructural := engine.Structural(embedded.Spec.Versions[0].Schema.OpenAPIV3Schema)
-	schema, _, err := validation.NewSchemaValidator(props)
-	utilruntime.Must(cmp.Or(errRead, errDecode, errStructural, err)) // not reached: the definition is embedded
-	rules := cel.NewValidator(structural, true, callCost)
-	return func(object map[string]any) field.ErrorList {
-		defaulting.Default(object, structural)
-		errs := validation.ValidateCustomResource(nil, object, schema)
-		if len(errs) == 0 { // as an API server: rules may rely on the schema
-			errs, _ = rules.Validate(context.Background(), nil, nil, object, nil, ruleCost)
-		}
-		return errs
-	}
-})
-
-// validate is what an API server says of a policy.
-func validate(policy source.Policy) (found []string) {
+	schema, _, errSchema := validation.NewSchemaValidator(props)
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(policy.Object)
-	if err != nil {
-		return located(policy, err)
+	utilruntime.Must(cmp.Or(errRead, errDecode, errStructural, errSchema, err)) // not reached: the definition is embedded, and the policy was decoded
+	defaulting.Default(object, structural)
+	errs := validation.ValidateCustomResource(nil, object, schema)
+	if len(errs) == 0 { // as an API server: rules may rely on the schema
+		errs, _ = cel.NewValidator(structural, true, callCost).Validate(context.Background(), nil, nil, object, nil, ruleCost)
 	}
-	for _, e := range definition()(object) {
+	for _, e := range errs {
 		found = append(found, located(policy, e)...)
 	}
 	return found
