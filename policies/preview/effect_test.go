@@ -112,7 +112,7 @@ func TestWarnings(t *testing.T) {
 		"every kind in order": {
 			Part{Total: 9, Looked: 9, Matched: 9, Effects: append(append(append(append(effects(Warn, 1), effects(Allow, 1)...), effects(Block, 1)...), effects(Include, 1)...), append(effects(Deny, 1), effects(Withdraw, 1)...)...)},
 			[]string{
-				"[p] would withdraw 1 of 9 exports: shop/web-00", "[p] would deny 1 of 9 exports, not published now: shop/web-00",
+				"[p] would withdraw 1 of 9 exports: shop/web-00", "[p] would deny 1 of 9 exports: shop/web-00",
 				"[p] would keep policies from being evaluated for 1 of 9 exports: shop/web-00", "[p] would no longer deny 1 of 9 exports: shop/web-00",
 				"[p] would publish 1 of 9 exports to more clusters: shop/web-00", "[p] would warn about 1 of 9 exports: shop/web-00",
 			},
@@ -131,7 +131,7 @@ func TestWarnings(t *testing.T) {
 			{Kind: Deny, Namespace: "shop", Name: "db", Cluster: "b"},
 		}
 		got := Report{Exports: Part{Total: 2, Looked: 2}, Imports: Part{Total: 4, Looked: 4, Counted: true, Matched: 4, Effects: items}}.Warnings("p")
-		want := []string{"[p] would remove 2 of 4 imports: shop/web from b, shop/web from c", "[p] would deny 1 of 4 imports, not imported now: shop/db from b"}
+		want := []string{"[p] would withdraw 2 of 4 imports: shop/web from b, shop/web from c", "[p] would deny 1 of 4 imports: shop/db from b"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("warnings (-want +got):\n%s", diff)
 		}

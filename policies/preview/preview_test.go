@@ -136,10 +136,10 @@ func TestAPreviewOfAnImportPolicy(t *testing.T) {
 		body     string
 		want     []string
 	}{
-		"it denies":                  {v1alpha1.Withdraw, "true", []string{"[p] would remove 1 of 2 imports: shop/web from b", "[p] would deny 1 of 2 imports, not imported now: shop/web from c"}},
-		"it keeps what is there":     {v1alpha1.Keep, "true", []string{"[p] would deny 1 of 2 imports, not imported now: shop/web from c", "[p] would warn about 1 of 2 imports: shop/web from b"}},
+		"it denies":                  {v1alpha1.Withdraw, "true", []string{"[p] would withdraw 1 of 2 imports: shop/web from b", "[p] would deny 1 of 2 imports: shop/web from c"}},
+		"it keeps what is there":     {v1alpha1.Keep, "true", []string{"[p] would deny 1 of 2 imports: shop/web from c", "[p] would warn about 1 of 2 imports: shop/web from b"}},
 		"it denies nothing":          {v1alpha1.Withdraw, "false", nil},
-		"it denies one source alone": {v1alpha1.Withdraw, `input.source.cluster == "b"`, []string{"[p] would remove 1 of 2 imports: shop/web from b"}},
+		"it denies one source alone": {v1alpha1.Withdraw, `input.source.cluster == "b"`, []string{"[p] would withdraw 1 of 2 imports: shop/web from b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := engine.New(engine.Options{Timeout: time.Minute})

@@ -21,19 +21,19 @@ func (r Report) Warnings(policy string) []string {
 	}
 	for _, part := range []struct {
 		Part
-		words words
-	}{{r.Exports, ofExports}, {r.Imports, ofImports}} {
+		noun string
+	}{{r.Exports, "export"}, {r.Imports, "import"}} {
 		for _, alike := range groups(part.Effects) {
-			add("%s", sentence(alike, part.words, part.Looked))
+			add("%s", sentence(alike, part.noun, part.Looked))
 		}
 		if part.Total > 0 && part.Counted && part.Matched == 0 && part.Complete() && part.Unread == 0 {
-			add(matchesNo+"%s (there are %d)", part.words.noun, part.Total)
+			add(matchesNo+"%s (there are %d)", part.noun, part.Total)
 		}
 		if !part.Complete() {
-			add("looked at %d of %d %ss, then the time for a preview was over", part.Looked, part.Total, part.words.noun)
+			add("looked at %d of %d %ss, then the time for a preview was over", part.Looked, part.Total, part.noun)
 		}
 		if part.Unread > 0 {
-			add("%d of %d %ss could not be read: %s", part.Unread, part.Looked, part.words.noun, part.Problem)
+			add("%d of %d %ss could not be read: %s", part.Unread, part.Looked, part.noun, part.Problem)
 		}
 	}
 	return lines
@@ -66,14 +66,6 @@ func content(line string) (text string, is bool) {
 	return text, is && strings.HasPrefix(line, "[")
 }
 
-// words are those in which exports and imports differ.
-type words struct{ noun, withdraw, absent string }
-
-var (
-	ofExports = words{"export", "withdraw", "not published now"}
-	ofImports = words{"import", "remove", "not imported now"}
-)
-
 // groups are the effects of one kind, and with one grace period, each.
 func groups(effects []Effect) (out [][]Effect) {
 	order := func(a, b Effect) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Grace, b.Grace)) }
@@ -88,11 +80,11 @@ func groups(effects []Effect) (out [][]Effect) {
 }
 
 // sentence says what would happen, to how many, and to which first.
-func sentence(effects []Effect, words words, looked int) string {
-	count := fmt.Sprintf("%d of %d %ss", len(effects), looked, words.noun)
+func sentence(effects []Effect, noun string, looked int) string {
+	count := fmt.Sprintf("%d of %d %ss", len(effects), looked, noun)
 	text := fmt.Sprintf(map[Kind]string{
-		Withdraw: would + words.withdraw + " %s",
-		Deny:     would + "deny %s, " + words.absent,
+		Withdraw: would + "withdraw %s",
+		Deny:     would + "deny %s",
 		Exclude:  would + "withdraw %s from some clusters",
 		Block:    would + "keep policies from being evaluated for %s",
 		Allow:    would + "no longer deny %s",

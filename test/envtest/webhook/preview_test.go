@@ -69,7 +69,7 @@ deny contains {"msg": "web stays here"} if {
 		create(ctx, published, export("v1beta1", namespace, "web-new"), export("v1beta1", namespace, "db"))
 		would := ConsistOf(
 			MatchRegexp(`^\[stays-here\] would withdraw 1 of \d+ exports: %s/web$`, namespace),
-			MatchRegexp(`^\[stays-here\] would deny 1 of \d+ exports, not published now: %s/web-new$`, namespace))
+			MatchRegexp(`^\[stays-here\] would deny 1 of \d+ exports: %s/web-new$`, namespace))
 
 		warnings.Take()
 		Expect(k8s.Create(ctx, staysHere(namespace), client.DryRunAll)).To(Succeed())
