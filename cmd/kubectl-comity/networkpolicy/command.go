@@ -10,7 +10,6 @@
 package networkpolicy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -246,14 +244,7 @@ func build(service corev1.Service, from []importer) *networkingv1.NetworkPolicy 
 		}
 	}
 	for _, port := range service.Spec.Ports {
-		target, protocol := port.TargetPort, cmp.Or(port.Protocol, corev1.ProtocolTCP)
-		if target == (intstr.IntOrString{}) {
-			target = intstr.FromInt32(port.Port)
-		}
-		same := func(p networkingv1.NetworkPolicyPort) bool { return *p.Protocol == protocol && *p.Port == target }
-		if !slices.ContainsFunc(rule.Ports, same) {
-			rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: new(protocol), Port: new(target)})
-		}
+		rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Protocol: new(port.Protocol), Port: new(port.TargetPort)}) // an API server set both
 	}
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
