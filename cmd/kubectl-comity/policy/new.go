@@ -6,7 +6,6 @@ package policy
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -53,8 +52,6 @@ func runNew(env *command.Env, parent, name string) error {
 	folder := filepath.Join(parent, name)
 	if _, err := os.Lstat(folder); err == nil {
 		return fmt.Errorf("%s exists; expected another name, or --dir with another folder: nothing is overwritten", folder)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
 	}
 	values := strings.NewReplacer("[[.Package]]", strings.ReplaceAll(name, "-", "_"), "[[.Reason]]", engine.ReasonOf(name))
 	err := fs.WalkDir(templates, templateFolder, func(path string, entry fs.DirEntry, err error) error {
