@@ -331,6 +331,9 @@ func TestTheUserIsThatOfTheFlags(t *testing.T) {
 	if got.code != 1 || !strings.Contains(got.out, `eve in ["devs"]`) {
 		t.Errorf("%+v", got)
 	}
+	if one := run(t, "eval", "-f", folder, "--as", "eve", "--as-group", "devs"); one != got {
+		t.Errorf("of one folder with policies and manifests: %+v", one)
+	}
 }
 
 func TestAnUpdateReplacesWhatWasBefore(t *testing.T) {
