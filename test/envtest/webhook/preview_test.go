@@ -156,7 +156,6 @@ deny contains {"msg": "web stays here"} if {
 		for words, args := range map[string][]string{
 			"there is nothing to try":         nil,
 			"there is no ExportPolicy nobody": {"--without", "nobody"},
-			"stays-here is given twice":       {"-f", manifest(policy), "--without", "stays-here"},
 		} {
 			_, problem := simulate(2, args...)
 			Expect(problem).To(ContainSubstring(words))
