@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
 	"github.com/comity-mcs/comity/webhook/admit"
 )
 
@@ -52,29 +51,17 @@ func named(req *admissionRequest) string {
 	return req.Kind.Kind + " " + strings.TrimPrefix(req.Namespace+"/"+req.Name, "/")
 }
 
-// unmarshal reads an object without its managedFields: they are most of it, and no
-// policy sees them. Of a Service, of which few requests come, it reads all.
-func unmarshal(raw []byte, into any) error {
-	switch into := into.(type) {
-	case *metav1.PartialObjectMetadata:
-		return json.Unmarshal(raw, &struct {
-			*metav1.PartialObjectMetadata
-			Metadata metadata `json:"metadata"`
-		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
-	case *mcsv1beta1.ServiceExport:
+// unmarshal reads an object. It passes over the managedFields of a ServiceExport, of which most
+// requests are: they are a twentieth of all that is allocated for one.
+func unmarshal(raw []byte, into metav1.Object) error {
+	defer into.SetManagedFields(nil) // no policy sees them
+	if export, is := into.(*mcsv1beta1.ServiceExport); is {
 		return json.Unmarshal(raw, &struct {
 			*mcsv1beta1.ServiceExport
 			Metadata metadata `json:"metadata"`
-		}{into, metadata{ObjectMeta: &into.ObjectMeta}})
-	case *policyv1alpha1.ExportPolicy:
-		return json.Unmarshal(raw, &struct {
-			*policyv1alpha1.ExportPolicy
-			Metadata metadata `json:"metadata"`
-			Status   skipped  `json:"status"`
-		}{into, metadata{ObjectMeta: &into.ObjectMeta}, skipped{}})
-	default:
-		return json.Unmarshal(raw, into)
+		}{export, metadata{ObjectMeta: &export.ObjectMeta}})
 	}
+	return json.Unmarshal(raw, into)
 }
 
 // metadata hides the metadata of the object beside which it is embedded.

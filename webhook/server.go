@@ -26,8 +26,7 @@ import (
 )
 
 // server decodes AdmissionReviews for a handler. Unlike admission.Webhook it decodes
-// only what the handlers read, which is a fifth of what there is: of the request no options
-// and no extra of the user, and of the objects what unmarshal reads.
+// only what the handlers read: of the request no options and no extra of the user.
 type server struct {
 	webhooks
 	// name is that of the webhook in metrics and in the log.
