@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -47,6 +47,15 @@ var (
 	allOfIt = []string{"serviceexports." + mcs, "serviceexports/status." + mcs, "serviceimports." + mcs, "serviceimports/status." + mcs}
 )
 
+// watching runs watchDefinitions, and gives the health that it reports to, its lines and whether it
+// called start.
+func watching(ctx context.Context, d discovery.DiscoveryInterface) (*health, *[]string, *bool) {
+	state, lines, started := &health{checks: []func() error{func() error { return nil }}}, &[]string{}, new(false)
+	log := funcr.New(func(_, line string) { *lines = append(*lines, line) }, funcr.Options{})
+	go watchDefinitions(ctx, d, crdInterval, log, state.set, func() { *started = true })
+	return state, lines, started
+}
+
 func TestMissingNamesWhatIsNotServed(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -60,18 +69,22 @@ func TestMissingNamesWhatIsNotServed(t *testing.T) {
 		{"a definition is too old to have a status", serving("serviceexports/status." + mcs), []string{"serviceexports/status." + mcs, "older than"}, "serviceimports"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			err := missing(tc.served)
-			if (err == nil) != (len(tc.want) == 0) {
-				t.Fatalf("got error %v", err)
-			}
-			for _, part := range tc.want {
-				if !strings.Contains(err.Error(), part) {
-					t.Errorf("got %q, want it to name %q", err, part)
+			synctest.Test(t, func(t *testing.T) {
+				state, _, _ := watching(t.Context(), tc.served)
+				synctest.Wait()
+				err := state.notReady()
+				if (err == nil) != (len(tc.want) == 0) {
+					t.Fatalf("got error %v", err)
 				}
-			}
-			if tc.not != "" && strings.Contains(err.Error(), tc.not) {
-				t.Errorf("got %q, want it not to name %q", err, tc.not)
-			}
+				for _, part := range tc.want {
+					if !strings.Contains(err.Error(), part) {
+						t.Errorf("got %q, want it to name %q", err, part)
+					}
+				}
+				if tc.not != "" && strings.Contains(err.Error(), tc.not) {
+					t.Errorf("got %q, want it not to name %q", err, tc.not)
+				}
+			})
 		})
 	}
 }
@@ -86,7 +99,8 @@ func (silent) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList
 func TestAnOutageIsToldInTheSameWordsEachTime(t *testing.T) {
 	said := map[string]bool{}
 	for range 50 {
-		said[missing(silent{serving()}).Error()] = true
+		_, err := missing(silent{serving()})
+		said[err.Error()] = true
 	}
 	if len(said) != 1 {
 		t.Errorf("got %d different messages of one outage, want 1", len(said))
@@ -103,38 +117,32 @@ func (g *growing) ServerResourcesForGroupVersion(gv string) (*metav1.APIResource
 	return g.now.Load().ServerResourcesForGroupVersion(gv)
 }
 
-func TestWaitSaysOnceWhatItWaitsForAndGoesOnWhenItIsThere(t *testing.T) {
+func TestAnAgentStartsOnceTheDefinitionsAreThereAndIsNotReadyWhileOneIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var lines []string
-		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
 		d := &growing{}
 		d.now.Store(serving(allOfIt...))
-		state := &health{state: errors.New("not looked yet")}
-		done := make(chan error, 1)
-		go func() {
-			done <- (&crdWatch{discovery: d, log: log, report: state.set}).await(t.Context(), crdInterval)
-		}()
-		for range 5 {
+		state, lines, started := watching(t.Context(), d)
+		for _, step := range []struct {
+			name           string
+			without        []string
+			ready, started bool
+			lines          int
+		}{
+			{"it waits, and says for what once", allOfIt, false, false, 1},
+			{"all is served", nil, true, true, 2},
+			{"a definition is deleted", allOfIt, false, true, 3},
+			{"it is back", nil, true, true, 4},
+		} {
+			d.now.Store(serving(step.without...))
+			time.Sleep(5 * crdInterval) // of the bubble: no time passes
 			synctest.Wait()
-			if err := state.notReady(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) {
-				t.Fatalf("got readiness %v, want it to name what is missing", err)
+			err := state.notReady()
+			if (err == nil) != step.ready || err != nil && !strings.Contains(err.Error(), "serviceexports."+mcs) {
+				t.Errorf("%s: got readiness %v, want ready: %t", step.name, err, step.ready)
 			}
-			time.Sleep(crdInterval) // of the bubble: no time passes
-		}
-		synctest.Wait()
-		if len(lines) != 1 {
-			t.Errorf("got %d lines, want one: %q", len(lines), lines)
-		}
-		d.now.Store(serving())
-		time.Sleep(crdInterval) // of the bubble: no time passes
-		synctest.Wait()
-		select {
-		case err := <-done:
-			if err != nil || state.notReady() != nil {
-				t.Errorf("got error %v and readiness %v, want none", err, state.notReady())
+			if *started != step.started || len(*lines) != step.lines {
+				t.Errorf("%s: started: %t, lines %q; want %t and %d", step.name, *started, *lines, step.started, step.lines)
 			}
-		default:
-			t.Error("still waits, although everything is served")
 		}
 	})
 }
@@ -150,78 +158,45 @@ func TestFault36WithoutPeersAnAgentStartsAndIsNotReady(t *testing.T) {
 		{[]string{"peers/status." + group}, true},
 		{[]string{"peers." + group, "peers/status." + group, "memberrecords." + group}, false},
 	} {
-		err := missing(serving(tc.without...))
-		if err == nil || !strings.Contains(err.Error(), tc.without[0]) || startsWithout(err) != tc.starts {
-			t.Errorf("without %v: got readiness %v", tc.without, err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), map[bool]time.Duration{true: time.Minute, false: 100 * time.Millisecond}[tc.starts])
-		err = (&crdWatch{discovery: serving(tc.without...), log: logr.Discard(), report: func(error) {}}).await(ctx, crdInterval)
-		cancel()
-		if (err == nil) != tc.starts {
-			t.Errorf("without %v: the wait ends with %v", tc.without, err)
-		}
-	}
-	if startsWithout(errors.New("no answer")) || startsWithout(nil) {
-		t.Error("another error is taken for a missing definition")
+		synctest.Test(t, func(t *testing.T) {
+			state, _, started := watching(t.Context(), serving(tc.without...))
+			synctest.Wait()
+			if err := state.notReady(); err == nil || !strings.Contains(err.Error(), tc.without[0]) || *started != tc.starts {
+				t.Errorf("without %v: got readiness %v, started: %t", tc.without, err, *started)
+			}
+		})
 	}
 }
 
-func TestWaitEndsWithItsContext(t *testing.T) {
+// falling is an API server that serves everything until it does not answer any more.
+type falling struct {
+	*fake.FakeDiscovery
+	silent atomic.Bool
+}
+
+func (f *falling) ServerResourcesForGroupVersion(gv string) (*metav1.APIResourceList, error) {
+	if f.silent.Load() {
+		return nil, errors.New("no answer about " + gv)
+	}
+	return f.FakeDiscovery.ServerResourcesForGroupVersion(gv)
+}
+
+func TestAnAPIServerThatDoesNotAnswerIsAwaitedAndEndsNoReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() {
-			done <- (&crdWatch{discovery: serving(allOfIt...), log: logr.Discard(), report: func(error) {}}).await(ctx, crdInterval)
-		}()
+		d := &falling{FakeDiscovery: serving()}
+		d.silent.Store(true)
+		state, _, started := watching(t.Context(), d)
 		synctest.Wait()
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want that it was canceled", err)
+		if err := state.notReady(); err == nil || !strings.Contains(err.Error(), "does not respond") || *started {
+			t.Errorf("got readiness %v, started: %t, want that it waits", err, *started)
 		}
-	})
-}
-
-func TestWatchIsNotReadyWhileADefinitionIsMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var lines []string
-		log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
-		d := &growing{}
-		d.now.Store(serving())
-		state := &health{}
-		go func() {
-			(&crdWatch{discovery: d, log: log, report: state.set}).watch(t.Context(), crdInterval)
-		}()
-		pass := func() {
+		for _, silent := range []bool{false, true} {
+			d.silent.Store(silent)
 			time.Sleep(2 * crdInterval) // of the bubble: no time passes
 			synctest.Wait()
-		}
-		pass()
-		if err := state.notReady(); err != nil || len(lines) != 0 {
-			t.Fatalf("with everything served got %v and %q, want nothing", err, lines)
-		}
-		d.now.Store(serving(allOfIt...))
-		pass()
-		if err := state.notReady(); err == nil || !strings.Contains(err.Error(), "serviceexports."+mcs) || len(lines) != 1 {
-			t.Fatalf("got readiness %v and lines %q, want what is missing, said once", err, lines)
-		}
-		d.now.Store(serving())
-		pass()
-		if err := state.notReady(); err != nil || len(lines) != 2 {
-			t.Errorf("got readiness %v and lines %q, want ready again", err, lines)
-		}
-	})
-}
-
-func TestWatchStaysReadyWhileTheAPIServerDoesNotAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		state := &health{}
-		go func() {
-			(&crdWatch{discovery: silent{serving()}, log: logr.Discard(), report: state.set}).watch(t.Context(), crdInterval)
-		}()
-		time.Sleep(2 * crdInterval) // of the bubble: no time passes
-		synctest.Wait()
-		if err := state.notReady(); err != nil {
-			t.Errorf("got %v, want ready", err)
+			if err := state.notReady(); err != nil || !*started {
+				t.Errorf("silent: %t: got %v, started: %t, want ready", silent, err, *started)
+			}
 		}
 	})
 }

@@ -46,7 +46,8 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	h, second := &health{state: errors.New("the first reason")}, &health{state: errors.New("the second reason")}
+	h := &health{undefined: errors.New("the first reason")}
+	var second error
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- h.serve(ctx, address) }()
@@ -58,8 +59,9 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 		body   string
 	}{
 		{"the reason is told", func() {}, http.StatusServiceUnavailable, "not ready: the first reason"},
-		{"a check that comes later counts", func() { h.checks = append(h.checks, second.notReady); h.set(nil) }, http.StatusServiceUnavailable, "not ready: the second reason"},
-		{"with no reason left it is ready", func() { second.set(nil) }, http.StatusOK, "ok"},
+		{"without checks it starts", func() { h.set(nil) }, http.StatusServiceUnavailable, "not ready: starting"},
+		{"a check counts", func() { second = errors.New("the second reason"); h.started(func() error { return second }) }, http.StatusServiceUnavailable, "not ready: the second reason"},
+		{"with no reason left it is ready", func() { second = nil }, http.StatusOK, "ok"},
 		{"it may stop being ready", func() { h.set(errors.New("again")) }, http.StatusServiceUnavailable, "not ready: again"},
 	} {
 		step.change()

@@ -122,7 +122,7 @@ const (
 func DefaultOptions() Options {
 	o := Options{Timing: Timing{
 		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
-		PeersRead: 30 * time.Second, AwaitDefinitions: 2 * time.Second, WatchDefinitions: 5 * time.Second, AgentInfo: 10 * time.Second,
+		PeersRead: 30 * time.Second, Definitions: 2 * time.Second, AgentInfo: 10 * time.Second,
 		Status: 5 * time.Second, Probe: 2 * time.Second, Retry: 10 * time.Second, Hub: 5 * time.Second,
 	}}
 	o.AddFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
@@ -273,10 +273,9 @@ type Timing struct {
 	// PeersRead is how long readiness waits for the peers: one that cannot be reached
 	// must not keep this cluster from evaluating exports.
 	PeersRead time.Duration
-	// AwaitDefinitions is how often a starting agent checks for missing definitions, and
-	// WatchDefinitions how often a running one checks that all are still served. The API
+	// Definitions is how often the agent checks that all definitions are served. The API
 	// server serves a new one within a second; two seconds bound the load.
-	AwaitDefinitions, WatchDefinitions time.Duration
+	Definitions time.Duration
 	// AgentInfo is how often the leader reads its Lease. It is patched only if an
 	// annotation is missing or differs, for example after the Lease was deleted and
 	// leader election created it again.

@@ -35,32 +35,40 @@ import (
 // kubelet does not restart it.
 type health struct {
 	mu sync.Mutex
-	// state is why the process is not ready, whatever the checks say; nil if they decide.
-	state error
-	// checks are complete before state is nil for the first time.
+	// undefined says which definitions are missing; nil if none is.
+	undefined error
+	// checks say why a process with all definitions is not ready; none as long as it starts.
 	checks []func() error
 }
 
-// set replaces the state.
-func (h *health) set(state error) {
+// set replaces what says which definitions are missing.
+func (h *health) set(undefined error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state = state
+	h.undefined = undefined
 }
 
-// notReady returns the state, or the error of the first check that fails; nil if none does.
+// started sets the checks.
+func (h *health) started(checks ...func() error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checks = checks
+}
+
+// notReady returns why the process is not ready; nil if it is.
 func (h *health) notReady() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != nil {
-		return h.state
+	if h.undefined == nil && h.checks == nil {
+		return errors.New("starting")
 	}
+	err := h.undefined
 	for _, check := range h.checks {
-		if err := check(); err != nil {
-			return err
+		if err == nil {
+			err = check()
 		}
 	}
-	return nil
+	return err
 }
 
 // serve listens on address until ctx ends.
@@ -127,71 +135,44 @@ var required = map[string][]string{
 	exchangev1alpha1.GroupVersion.String(): {"exportrecords", "importrecords", "namespacerecords", "memberrecords", "peers", "peers/status"},
 }
 
-// startsWithout reports whether an agent can start although err names what is not served:
-// without the definition of Peers it publishes, and evaluates policies, and reads no other
-// cluster until they are defined.
-func startsWithout(err error) bool {
-	absent, is := errors.AsType[*undefined](err)
-	return is && !slices.ContainsFunc(absent.names, func(name string) bool {
-		return !strings.HasPrefix(name, "peers.") && !strings.HasPrefix(name, "peers/")
-	})
-}
-
-// crdWatch reports which definitions are missing.
-type crdWatch struct {
-	discovery discovery.DiscoveryInterface
-	log       logr.Logger
-	// report receives what is missing, and nil if nothing is.
-	report func(error)
-	// reported is what it received last.
-	reported error
-}
-
-// update reports what is missing, and logs a change.
-func (w *crdWatch) update(missing error) {
-	if missing != nil && (w.reported == nil || missing.Error() != w.reported.Error()) {
-		w.log.Error(missing, "not ready")
-	}
-	w.report(missing)
-	w.reported = missing
-}
-
-// await ends once the resources are served without which no controller can start.
-func (w *crdWatch) await(ctx context.Context, interval time.Duration) error {
-	return wait.PollUntilContextCancel(ctx, interval, true, func(context.Context) (bool, error) {
-		err := missing(w.discovery)
-		if startsWithout(err) {
-			err = nil // watch reports it
-		}
-		w.update(err)
-		return err == nil, nil
-	})
-}
-
-// watch makes a running agent not ready while a definition is missing, so that users see which
-// one. Nothing else stops: informers list again and queues retry until the kind is served.
-func (w *crdWatch) watch(ctx context.Context, interval time.Duration) {
+// watchDefinitions reports, until ctx ends, whenever it looks, what of required is missing, so that
+// users see it, and logs what changed. Nothing of a running agent stops meanwhile: informers list again
+// and queues retry until the kind is served. It calls start once an agent can start: without the
+// definition of Peers it publishes, and evaluates policies, and reads no other cluster until they are
+// defined.
+func watchDefinitions(ctx context.Context, d discovery.DiscoveryInterface, interval time.Duration, log logr.Logger, report func(error), start func()) {
+	var reported error
+	started := false
 	wait.UntilWithContext(ctx, func(context.Context) {
-		err := missing(w.discovery)
-		switch {
-		case err != nil && !errors.As(err, new(*undefined)):
+		absent, err := missing(d)
+		if err != nil && started {
 			return // it does not show that a definition is missing
-		case err == nil && w.reported != nil:
-			w.log.Info("all CustomResourceDefinitions are served again")
 		}
-		w.update(err)
+		if !started && err == nil && !slices.ContainsFunc(absent, func(name string) bool { return !strings.HasPrefix(name, "peers") }) {
+			started = true
+			defer start()
+		}
+		if len(absent) > 0 {
+			err = fmt.Errorf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install them (config/crd), as the chart does (`comity install crds`); "+
+				"Comity continues when they are served, without a restart", strings.Join(absent, ", "))
+		}
+		switch {
+		case err != nil && (reported == nil || err.Error() != reported.Error()):
+			log.Error(err, "not ready")
+		case err == nil && reported != nil:
+			log.Info("all CustomResourceDefinitions are served again")
+		}
+		report(err)
+		reported = err
 	}, interval)
 }
 
-// missing returns an error that names what is not served, nil if nothing is
-// missing.
-func missing(d discovery.DiscoveryInterface) error {
-	var absent []string
-	// Sorted, so that one outage always gives the same message.
-	for _, gv := range slices.Sorted(maps.Keys(required)) {
+// missing names what of required an API server does not serve, sorted.
+func missing(d discovery.DiscoveryInterface) (absent []string, _ error) {
+	for _, gv := range slices.Sorted(maps.Keys(required)) { // one outage always gives the same message
 		list, err := d.ServerResourcesForGroupVersion(gv)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the API server does not respond: %w", err)
+			return nil, fmt.Errorf("the API server does not respond: %w", err)
 		}
 		for _, name := range required[gv] {
 			served := list != nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
@@ -200,18 +181,6 @@ func missing(d discovery.DiscoveryInterface) error {
 			}
 		}
 	}
-	if len(absent) == 0 {
-		return nil
-	}
 	slices.Sort(absent)
-	return &undefined{names: absent}
-}
-
-// undefined is the error of an API server that responds and lacks definitions.
-type undefined struct{ names []string }
-
-// Error names what is not served, and the remedy.
-func (u *undefined) Error() string {
-	return fmt.Sprintf("CustomResourceDefinitions are missing or older than mcs-api v0.5.2: %s: install them (config/crd), as the chart does (`comity install crds`); "+
-		"Comity continues when they are served, without a restart", strings.Join(u.names, ", "))
+	return absent, nil
 }

@@ -11,13 +11,11 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -25,7 +23,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -56,11 +53,9 @@ import (
 	"github.com/comity-mcs/comity/sync/listwatch"
 	"github.com/comity-mcs/comity/sync/localcluster"
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/sync/notify"
 	"github.com/comity-mcs/comity/webhook"
 )
-
-// errStarting is the reason why a process is not ready that waits for nothing else.
-var errStarting = errors.New("starting")
 
 // Run serves health probes, waits for the CustomResourceDefinitions, and then runs
 // all parts of the agent until o.ShutdownDelay after asked ends, which is not an error.
@@ -81,7 +76,7 @@ func Run(asked context.Context, o Options, log logr.Logger) error {
 	defer cancel()
 	defer context.AfterFunc(asked, func() { time.AfterFunc(o.ShutdownDelay, cancel) })()
 	group, ctx := errgroup.WithContext(ctx)
-	ready := &health{state: errStarting}
+	ready := &health{}
 	group.Go(func() error { return ready.serve(ctx, o.HealthAddress) })
 	group.Go(func() error { return start(ctx, cfg, o, ready, log) })
 	if err := group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -96,13 +91,10 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	if err != nil {
 		return fmt.Errorf("connect to the API server: %w", err)
 	}
-	// The process is not ready while it waits, nor directly after.
-	ready.set(errors.New("checking for the CustomResourceDefinitions"))
-	definitions := crdWatch{discovery: served, log: log, report: func(missing error) {
-		ready.set(cmp.Or(missing, errStarting))
-	}}
-	if err := definitions.await(ctx, o.Timing.AwaitDefinitions); err != nil {
-		return err
+	startable := make(chan struct{})
+	go watchDefinitions(ctx, served, o.Timing.Definitions, log, ready.set, func() { close(startable) })
+	if !notify.Await(ctx, startable) {
+		return ctx.Err()
 	}
 	scheme := newScheme()
 	reader, err := client.New(cfg, client.Options{Scheme: scheme})
@@ -126,9 +118,6 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return fmt.Errorf("set up the agent: %w", err)
 	}
-	ready.set(nil)
-	definitions.log, definitions.report = log, ready.set
-	go definitions.watch(ctx, o.Timing.WatchDefinitions)
 	return mgr.Start(ctx)
 }
 
@@ -143,22 +132,15 @@ func newScheme() *runtime.Scheme {
 func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
 
 // metricsOptions serve metrics to accounts that the API server authenticates and
-// allows to get /metrics. The requests that ask it are no writes of the agent, so
-// every replica sends them, not only the leader: cfg is not guarded.
-func metricsOptions(cfg *rest.Config, o Options) metricsserver.Options {
+// allows to get /metrics.
+func metricsOptions(o Options) metricsserver.Options {
 	options := metricsserver.Options{BindAddress: o.MetricsAddress}
 	if !o.MetricsSecure {
 		return options
 	}
 	options.SecureServing, options.CertDir = true, o.CertDir
 	options.TLSOpts = []func(*tls.Config){tls13}
-	options.FilterProvider = func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
-		httpClient, err := rest.HTTPClientFor(cfg)
-		if err != nil {
-			return nil, fmt.Errorf("connect to the API server for the authentication of metrics: %w", err)
-		}
-		return filters.WithAuthenticationAndAuthorization(cfg, httpClient)
-	}
+	options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	return options
 }
 
@@ -191,7 +173,7 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 		WebhookServer: ctrlwebhook.NewServer(ctrlwebhook.Options{
 			Host: o.webhookHost, Port: o.webhookPort, CertDir: o.CertDir, TLSOpts: tlsOptions,
 		}),
-		Metrics:                 metricsOptions(cfg, o),
+		Metrics:                 metricsOptions(o),
 		HealthProbeBindAddress:  "0", // served by health, which starts before the manager
 		LeaderElection:          o.LeaderElect,
 		LeaderElectionID:        model.LeaderLease,
@@ -209,40 +191,18 @@ func newManager(cfg *rest.Config, scheme *runtime.Scheme, o Options, election, g
 // version is set by the linker.
 var version = "dev"
 
-// Exit codes of the binary.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// errLogged replaces an error that the agent has logged.
-var errLogged = errors.New("stopped")
-
 // Main runs the agent with options o, which flags override, or the subcommand in args,
 // until it ends or the process receives SIGTERM or SIGINT. It returns the exit code: 0 after success or a
-// requested stop, 2 for invalid flags or arguments, 1 for other errors.
+// requested stop, 1 for errors.
 func Main(o Options, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	root := NewCommand(o)
 	root.SetArgs(args)
-	started := false // after flags and arguments were accepted
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		err := errors.Join(cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups())
-		started = err == nil
-		return err
+	if root.ExecuteContext(ctx) != nil {
+		return 1
 	}
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	if !errors.Is(err, errLogged) {
-		fmt.Fprintln(os.Stderr, "comity:", err)
-	}
-	if !started {
-		return exitUsage
-	}
-	return exitFailed
+	return 0
 }
 
 // NewCommand returns the command line of the binary, with o as the defaults of the
@@ -261,17 +221,18 @@ func NewCommand(o Options) *cobra.Command {
 			log := newLog(o, os.Stderr)
 			ctrl.SetLogger(log)
 			klog.SetLogger(log) // that of client-go
-			if err := Run(cmd.Context(), o, log); err != nil {
+			err := Run(cmd.Context(), o, log)
+			if err != nil {
 				log.Error(err, "stopped")
-				return errLogged
+				cmd.SilenceErrors = true // it is in the log
 			}
-			return nil
+			return err
 		},
 		Version:           version,
-		SilenceErrors:     true, // printed by Main
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // the image has no shell
 	}
+	root.SetErrPrefix("comity:")
 	root.SetVersionTemplate("{{.Version}}\n")
 	o.AddFlags(root.Flags())
 	root.AddCommand(install.NewCommand(version), probe.NewCommand(), probe.NewServeCommand(), child.Command())
@@ -284,15 +245,5 @@ func newLog(o Options, to io.Writer) logr.Logger {
 	if o.LogFormat == logText {
 		encoder = zap.ConsoleEncoder()
 	}
-	lazy := zap.RawZapOpts(uberzap.WrapCore(func(core zapcore.Core) zapcore.Core { return lazyCore{core} }))
-	return zap.New(zap.WriteTo(to), zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder, lazy)
-}
-
-// lazyCore encodes the values of a logger when something is logged by it: each reconcile has a
-// logger with values of its own, and hardly any logs.
-type lazyCore struct{ zapcore.Core }
-
-// With implements zapcore.Core.
-func (c lazyCore) With(fields []zapcore.Field) zapcore.Core {
-	return lazyCore{zapcore.NewLazyWith(c.Core, fields)}
+	return zap.New(zap.WriteTo(to), zap.Level(zapcore.Level(-o.Verbosity)), zap.StacktraceLevel(zapcore.PanicLevel), encoder)
 }

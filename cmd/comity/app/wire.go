@@ -102,7 +102,7 @@ func (w wiring) wire() error {
 // setupReady says when the agent is ready: only if it can respond to admission requests.
 func (w wiring) setupReady(evaluation *policyEvaluation) {
 	serving := w.GetWebhookServer().StartedChecker()
-	w.ready.checks = []func() error{
+	w.ready.started(
 		func() error { return serving(nil) },
 		func() error {
 			if evaluation.engine.Digest() == "" {
@@ -111,7 +111,7 @@ func (w wiring) setupReady(evaluation *policyEvaluation) {
 			return nil
 		},
 		peersRead(w.peers, clock.RealClock{}, w.Timing.PeersRead),
-	}
+	)
 }
 
 // setupAgentInfo makes the leader publish its properties on the leader Lease, if

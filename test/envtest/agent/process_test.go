@@ -66,14 +66,14 @@ func unguard(ctx context.Context, m *member, resource string) {
 }
 
 var _ = Describe("The program", func() {
-	It("refuses a cluster id that is no RFC 1123 label with one line and exit code 2", func(ctx SpecContext) {
+	It("refuses a cluster id that is no RFC 1123 label with one line and exit code 1", func(ctx SpecContext) {
 		for _, id := range []string{"Cluster_1", "a.b", "-a", strings.Repeat("a", 64)} {
 			var stderr bytes.Buffer
 			cmd := exec.CommandContext(ctx, binary, "--cluster-id", id, "--clusterset", clusterset)
 			cmd.Stderr = &stderr
 			var exit *exec.ExitError
 			Expect(errors.As(cmd.Run(), &exit)).To(BeTrue(), "it ends with %q", id)
-			Expect(exit.ExitCode()).To(Equal(2))
+			Expect(exit.ExitCode()).To(Equal(1))
 			said := strings.TrimSuffix(stderr.String(), "\n")
 			Expect(said).To(And(HavePrefix("comity: --cluster-id: "), ContainSubstring(id), ContainSubstring("RFC 1123"),
 				ContainSubstring("choose another id"), Not(ContainSubstring("\n"))))

@@ -18,7 +18,7 @@ func main() {
 	o := app.DefaultOptions()
 	o.Timing = app.Timing{
 		LeaseDuration: 8 * time.Second, RenewDeadline: 6 * time.Second, RetryPeriod: 500 * time.Millisecond,
-		PeersRead: 3 * time.Second, AwaitDefinitions: 200 * time.Millisecond, WatchDefinitions: 2 * time.Second, AgentInfo: time.Second,
+		PeersRead: 3 * time.Second, Definitions: 200 * time.Millisecond, AgentInfo: time.Second,
 		Status: 500 * time.Millisecond, Probe: time.Second, Retry: time.Second, Hub: 500 * time.Millisecond,
 	}
 	os.Exit(app.Main(o, os.Args[1:]))
