@@ -13,7 +13,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/lru"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -27,13 +26,8 @@ import (
 // they could not be: no event says that the cause, such as a deadline, is over.
 const reevaluation = 30 * time.Second
 
-// exportReconciler writes the conditions of ServiceExports.
-type exportReconciler struct {
-	reconciler
-}
-
-// Reconcile makes the conditions of one ServiceExport what they should be now.
-func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+// reconcileExport makes the conditions of one ServiceExport what they should be now.
+func (r reconciler) reconcileExport(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	export := &mcsv1beta1.ServiceExport{}
 	if err := r.client.Get(ctx, req.NamespacedName, export); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -66,20 +60,8 @@ func (r *exportReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 	return cmp.Or(saved, result), err
 }
 
-// importReconciler writes the status of ServiceImports.
-type importReconciler struct {
-	reconciler
-	// foreign has, by UID, what was last applied to each ServiceImport that another
-	// implementation made. The same status is not applied twice: a field that is missing
-	// was removed or refused there, and would be again.
-	foreign *lru.Cache
-}
-
-// maxForeign is of how many ServiceImports that is kept: of more than a cluster should ever have.
-const maxForeign = 100_000
-
-// Reconcile makes the status of one ServiceImport what it should be now.
-func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+// reconcileImport makes the status of one ServiceImport what it should be now.
+func (r reconciler) reconcileImport(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	imported := &mcsv1beta1.ServiceImport{}
 	if err := r.client.Get(ctx, req.NamespacedName, imported); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -104,7 +86,7 @@ func (r *importReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctr
 
 // input reads everything that the status of imported depends on. Of a foreign one
 // there are no derived objects.
-func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.ServiceImport, foreign bool) (compute.ImportInput, error) {
+func (r reconciler) input(ctx context.Context, imported *mcsv1beta1.ServiceImport, foreign bool) (compute.ImportInput, error) {
 	key := client.ObjectKeyFromObject(imported)
 	in := compute.ImportInput{Import: imported, Foreign: foreign}
 	if seen, ok := r.Observations.Observe(key); ok {
@@ -138,7 +120,7 @@ func (r *importReconciler) input(ctx context.Context, imported *mcsv1beta1.Servi
 
 // reconcileForeign adds what Comity knows to the status of a ServiceImport that
 // another implementation made, on fields that have no other owner.
-func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.ImportInput) (ctrl.Result, error) {
+func (r reconciler) reconcileForeign(ctx context.Context, in compute.ImportInput) (ctrl.Result, error) {
 	imported := in.Import
 	if in.Observation == nil {
 		return ctrl.Result{}, nil
@@ -157,38 +139,19 @@ func (r *importReconciler) reconcileForeign(ctx context.Context, in compute.Impo
 	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	given, written, err := r.applyUnowned(ctx, imported, wanted)
-	if err != nil {
-		return ctrl.Result{}, err
+	given := wanted
+	written, err := r.write(ctx, imported, &given)
+	if fields := owned(err); len(fields) > 0 {
+		ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
+		given = without(wanted, fields)
+		written, err = r.write(ctx, imported, &given) // an error if another field got an owner in between
 	}
-	r.limiter.wrote(imported.UID, false, now)
 	if written {
+		r.limiter.wrote(imported.UID, false, now)
 		r.foreign.Add(imported.UID, wanted)
 		r.recordEvents(ctx, imported, compute.Transitions(r.kind, imported.Status.Conditions, given.Conditions))
 	}
-	return ctrl.Result{}, nil
-}
-
-// applyUnowned applies status without force. Fields that have another owner are
-// left out, and the rest is applied. It gives what was applied in the end, and false
-// if the object changed meanwhile, which brings it back to the queue.
-func (r *importReconciler) applyUnowned(
-	ctx context.Context, imported *mcsv1beta1.ServiceImport, status mcsv1beta1.ServiceImportStatus,
-) (mcsv1beta1.ServiceImportStatus, bool, error) {
-	for range 2 {
-		written, err := r.write(ctx, imported, &status)
-		fields := owned(err)
-		if len(fields) == 0 {
-			return status, written, err
-		}
-		ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
-		status = without(status, fields)
-		if compute.Covers(imported.Status, status) {
-			return status, true, nil
-		}
-	}
-	// Another field got an owner in between. The next change tries again.
-	return mcsv1beta1.ServiceImportStatus{}, true, nil
+	return ctrl.Result{}, err
 }
 
 // without leaves out the conditions to which the fields belong; a path is like

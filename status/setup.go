@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,9 +26,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -104,9 +103,10 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	exports := reconciler{kind: mcsv1beta1.ServiceExportKindName, client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, limiter: newRateLimiter(o.Interval, burst)}
-	imports, observed := exports, make(chan struct{})
-	imports.kind = mcsv1beta1.ServiceImportKindName
+	r := reconciler{
+		client: mgr.GetClient(), recorder: mgr.GetEventRecorder(model.FieldOwner), Options: o, limiter: newRateLimiter(o.Interval, burst), foreign: lru.New(maxForeign),
+	}
+	observed := make(chan struct{})
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			defer close(observed)
@@ -117,8 +117,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			}
 			return nil
 		})),
-		(&exportReconciler{exports}).setup(mgr, observed),
-		(&importReconciler{imports, lru.New(maxForeign)}).setup(mgr, observed),
+		r.setupExports(mgr, observed),
+		r.setupImports(mgr, observed),
 	)
 }
 
@@ -133,7 +133,8 @@ func (r reconciler) controller(mgr ctrl.Manager, name string, changed *notify.So
 // sliceIndex finds derived EndpointSlices by the import that they belong to.
 const sliceIndex = "comity.dev/status-import"
 
-func (r *exportReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) error {
+func (r reconciler) setupExports(mgr ctrl.Manager, observed <-chan struct{}) error {
+	r.kind = mcsv1beta1.ServiceExportKindName
 	changed := &notify.Source{
 		Queue:     notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce),
 		Required:  []<-chan struct{}{observed},
@@ -148,15 +149,16 @@ func (r *exportReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) err
 			keys, _ := r.exports(ctx, namespace.GetName()) // the cache fails only before it has synced, and then everything is new
 			return keys
 		}), builder.WithPredicates(predicate.Or(predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Complete(r)
+		Complete(reconcile.Func(r.reconcileExport))
 }
 
 // exports lists the ServiceExports of a namespace, of all if it is empty.
-func (r *exportReconciler) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
+func (r reconciler) exports(ctx context.Context, namespace string) ([]types.NamespacedName, error) {
 	return notify.ListKeys(ctx, r.client, &mcsv1beta1.ServiceExportList{}, notify.Itself, client.InNamespace(namespace))
 }
 
-func (r *importReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) error {
+func (r reconciler) setupImports(mgr ctrl.Manager, observed <-chan struct{}) error {
+	r.kind = mcsv1beta1.ServiceImportKindName
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &discoveryv1.EndpointSlice{}, sliceIndex, func(object client.Object) []string {
 		if name := object.GetLabels()[model.LabelServiceName]; name != "" && model.IsManaged(object) {
 			return []string{name}
@@ -178,14 +180,8 @@ func (r *importReconciler) setup(mgr ctrl.Manager, observed <-chan struct{}) err
 	return r.controller(mgr, "status-serviceimport", changed).
 		Watches(&mcsv1beta1.ServiceImport{}, changed.ByComity(notify.Itself)).
 		Watches(&corev1.Service{}, byLabel).
-		// Only whether there are slices and endpoints matters, not which.
-		Watches(&discoveryv1.EndpointSlice{}, byLabel, builder.WithPredicates(predicate.Funcs{
-			UpdateFunc: func(e event.UpdateEvent) bool {
-				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || model.IsManaged(e.ObjectOld) != model.IsManaged(e.ObjectNew) ||
-					isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
-			},
-		})).
-		Complete(r)
+		Watches(&discoveryv1.EndpointSlice{}, byLabel).
+		Complete(reconcile.Func(r.reconcileImport))
 }
 
 // ofUser is the key of a Service that may be exported.
@@ -203,10 +199,4 @@ func importOf(_ context.Context, object client.Object) []types.NamespacedName {
 		return nil
 	}
 	return []types.NamespacedName{{Namespace: object.GetNamespace(), Name: name}}
-}
-
-// isEmpty reports whether an EndpointSlice has no endpoint.
-func isEmpty(object client.Object) bool {
-	slice, ok := object.(*discoveryv1.EndpointSlice)
-	return ok && len(slice.Endpoints) == 0
 }

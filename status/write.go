@@ -26,14 +26,21 @@ import (
 	"github.com/comity-mcs/comity/sync/model"
 )
 
-// reconciler is what those of ServiceExports and of ServiceImports share.
+// reconciler writes the status of ServiceExports, or of ServiceImports.
 type reconciler struct {
 	Options
 	kind     string // of the objects, which a typed client leaves out of them
 	client   client.Client
 	recorder events.EventRecorder
 	limiter  *rateLimiter
+	// foreign has, by UID, what was last applied to each ServiceImport that another
+	// implementation made. The same status is not applied twice: a field that is missing
+	// was removed or refused there, and would be again.
+	foreign *lru.Cache
 }
+
+// maxForeign is of how many ServiceImports that is kept: of more than a cluster should ever have.
+const maxForeign = 100_000
 
 // service is a Service; nil if there is none.
 func (r reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
