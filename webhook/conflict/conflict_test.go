@@ -97,8 +97,8 @@ func ours(change ...func(*mcsv1beta1.ServiceExport)) *mcsv1beta1.ServiceExport {
 
 func foretell(p peers, objects []client.Object, export *mcsv1beta1.ServiceExport) []string {
 	return conflict.Forecaster{
-		Peers: p, Client: cluster(objects), Self: "a", ComityNamespace: "comity-system",
-		IdentityLabels: []string{"comity.dev/identity"}, Clock: clocktesting.NewFakePassiveClock(noon),
+		Peers: p, Client: cluster(objects), Clock: clocktesting.NewFakePassiveClock(noon),
+		View: decide.ImportView{Self: "a", ComityNamespace: "comity-system", IdentityLabels: []string{"comity.dev/identity"}},
 	}.Warnings(context.Background(), export)
 }
 
@@ -320,8 +320,8 @@ func TestNothingIsForetoldOfWhatIsNotKnown(t *testing.T) {
 		"the Service cannot be exported":                foretell(peers{exports: older}, stored(func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }), ours()),
 		"the namespaces have different identities":      foretell(peers{exports: []model.Export{elsewhere}}, stored(), ours()),
 		"its ports cannot be exported":                  foretell(peers{exports: older}, stored(), ours(func(e *mcsv1beta1.ServiceExport) { e.Annotations = map[string]string{model.AnnotationExportPorts: ","} })),
-		"of what nobody else exports nothing is read":   conflict.Forecaster{Peers: peers{}, Client: unreadable(t), Self: "a"}.Warnings(t.Context(), ours()),
-		"while a member is unread, nothing is read too": conflict.Forecaster{Peers: peers{exports: older, unread: "b"}, Client: unreadable(t), Self: "a"}.Warnings(t.Context(), ours()),
+		"of what nobody else exports nothing is read":   conflict.Forecaster{Peers: peers{}, Client: unreadable(t), View: decide.ImportView{Self: "a"}}.Warnings(t.Context(), ours()),
+		"while a member is unread, nothing is read too": conflict.Forecaster{Peers: peers{exports: older, unread: "b"}, Client: unreadable(t), View: decide.ImportView{Self: "a"}}.Warnings(t.Context(), ours()),
 	} {
 		if len(got) > 0 {
 			t.Errorf("%s: %q", name, got)

@@ -28,22 +28,15 @@ type Peers interface {
 	Read(key types.NamespacedName, withSlices bool) []exchange.Published
 }
 
-// Forecaster predicts conflicts. Peers, Client, Self and Clock are required, and safe
-// for concurrent use.
+// Forecaster predicts conflicts. All is required, and safe for concurrent use.
 type Forecaster struct {
 	Peers Peers
 	// Client reads Services, Namespaces and ServiceImports from a cache.
 	Client client.Reader
-	// Self is the id of this cluster.
-	Self  model.ClusterID
-	Clock clock.PassiveClock
-	// IdentityLabels, MaintainSelectors and ComityNamespace are those of
-	// decide.ImportView.
-	IdentityLabels    []string
-	MaintainSelectors bool
-	ComityNamespace   string
-	// ImportDisabled leaves importing to another implementation, which has no list.
-	ImportDisabled bool
+	Clock  clock.PassiveClock
+	// View has what is the same for every import of this cluster: Self, ComityNamespace,
+	// IdentityLabels, MaintainSelectors and ImportDisabled.
+	View decide.ImportView
 }
 
 // Warnings has one line for each conflict in which the export would take
@@ -69,14 +62,12 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	if f.Client.Get(ctx, types.NamespacedName{Name: key.Namespace}, namespace) != nil || f.Client.Get(ctx, key, service) != nil {
 		return nil
 	}
-	view := decide.ImportView{
-		Self: f.Self, ComityNamespace: f.ComityNamespace, Peers: peers,
-		IdentityLabels: f.IdentityLabels, MaintainSelectors: f.MaintainSelectors, Now: f.Clock.Now(), Own: decide.OwnSource{State: model.SourcePublished},
-		ImportDisabled: true, // who decides is asked, and not what is written
-	}
-	if !f.ImportDisabled && f.Client.Get(ctx, key, imported) == nil {
+	view := f.View
+	view.Peers, view.Now, view.Own = peers, f.Clock.Now(), decide.OwnSource{State: model.SourcePublished}
+	if !view.ImportDisabled && f.Client.Get(ctx, key, imported) == nil { // another implementation has no list
 		view.Current.Import = imported
 	}
+	view.ImportDisabled = true // who decides is asked, and not what is written
 	if export.CreationTimestamp.IsZero() {
 		stamped := *export
 		stamped.CreationTimestamp = metav1.NewTime(view.Now).Rfc3339Copy() // as it is stored
@@ -85,7 +76,7 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	view.Local = decide.LocalExport{
 		Key: key, Namespace: namespace, Service: service, Export: export, Verdict: decision.Verdict{Outcome: decision.Allowed},
 	}
-	own, err := exchange.LocalExport(f.Self, export, service, f.MaintainSelectors)
+	own, err := exchange.LocalExport(view.Self, export, service, view.MaintainSelectors)
 	if err != nil {
 		return nil
 	}
@@ -99,7 +90,7 @@ func (f Forecaster) Warnings(ctx context.Context, export *mcsv1beta1.ServiceExpo
 	ordered := model.Map(found.Import.Constituents, func(c model.Constituent) model.Export {
 		return exports[slices.IndexFunc(exports, func(e model.Export) bool { return e.Cluster == c.Cluster })]
 	})
-	return warnings(f.Self, ordered)
+	return warnings(view.Self, ordered)
 }
 
 // maxWarning bounds one warning, in bytes: the API server cuts the warnings of a request

@@ -86,13 +86,16 @@ func TestHealthIsThereFromTheStartAndReadinessSaysWhyNot(t *testing.T) {
 	}
 }
 
-func TestAnAddressInUseIsAnErrorAtOnce(t *testing.T) {
+func TestAnAddressThatCannotBeServedIsAnErrorAtOnce(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	if err := (&health{}).serve(t.Context(), taken.Addr().String()); err == nil || !strings.Contains(err.Error(), "/healthz") {
-		t.Errorf("got %v, want an error that says what could not be served", err)
+	for _, address := range []string{taken.Addr().String(), "localhost", ":70000"} {
+		err := (&health{}).serve(t.Context(), address)
+		if err == nil || !strings.Contains(err.Error(), "--health-probe-bind-address") || !strings.Contains(err.Error(), strings.TrimPrefix(address, ":")) {
+			t.Errorf("got %v, want an error that names the flag and %s", err, address)
+		}
 	}
 }

@@ -80,31 +80,24 @@ func (m objectMetrics) count(gauge gauge) error {
 	}
 	ofExports := gauge("comity_exports", "ServiceExports by condition. One with several conflicts counts once for each.", "condition", "status", "reason")
 	ofImports := gauge("comity_imports", "ServiceImports by condition.", "condition", "status", "reason")
-	conditions := func(list client.ObjectList, kind string, of func(client.Object) []metav1.Condition, to *prometheus.GaugeVec) error {
-		found := map[metav1.Condition]int{} // each looked up once, and not for each object
-		err := each(list, func(o client.Object) {
-			for _, c := range of(o) {
-				found[metav1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason}]++
-			}
-		})
-		for c, count := range found {
+	conditions := func(to *prometheus.GaugeVec, kind string, all []metav1.Condition) {
+		for _, c := range all {
 			for _, reason := range condition.Reasons(kind, c) {
-				to.WithLabelValues(c.Type, string(c.Status), reason).Add(float64(count))
+				to.WithLabelValues(c.Type, string(c.Status), reason).Inc()
 			}
 		}
-		return err
 	}
 	ofPolicies := gauge("comity_policy_condition", "1 for each condition of an ExportPolicy.", "policy", "condition", "status", "reason")
 	violations := gauge("comity_policy_violations", "Exports, or imports, that violate the policy.", "policy")
 	token := gauge("comity_peer_token_expiration_timestamp_seconds", "When the token expires by which the peer is read.", "peer")
 	records := gauge("comity_peer_exports", "Exports of the peer to this cluster: Read, or Refused (not valid, or not accepted here).", "peer", "state")
 	return errors.Join(
-		conditions(&mcsv1beta1.ServiceExportList{}, mcsv1beta1.ServiceExportKindName, func(o client.Object) []metav1.Condition {
-			return o.(*mcsv1beta1.ServiceExport).Status.Conditions
-		}, ofExports),
-		conditions(&mcsv1beta1.ServiceImportList{}, mcsv1beta1.ServiceImportKindName, func(o client.Object) []metav1.Condition {
-			return o.(*mcsv1beta1.ServiceImport).Status.Conditions
-		}, ofImports),
+		each(&mcsv1beta1.ServiceExportList{}, func(o client.Object) {
+			conditions(ofExports, mcsv1beta1.ServiceExportKindName, o.(*mcsv1beta1.ServiceExport).Status.Conditions)
+		}),
+		each(&mcsv1beta1.ServiceImportList{}, func(o client.Object) {
+			conditions(ofImports, mcsv1beta1.ServiceImportKindName, o.(*mcsv1beta1.ServiceImport).Status.Conditions)
+		}),
 		each(&policyv1alpha1.ExportPolicyList{}, func(o client.Object) {
 			p := o.(*policyv1alpha1.ExportPolicy)
 			for _, c := range p.Status.Conditions {

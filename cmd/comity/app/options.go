@@ -169,15 +169,11 @@ const minHeartbeats = 2
 // Validate returns an error that names the first invalid flag and what was
 // expected. Run needs what it reads from them.
 func (o *Options) Validate() error {
-	var errSelector, errPods, errServices, errWebhook, errMetrics error
+	var errSelector, errPods, errServices, errWebhook error
 	o.publishNamespaces, errSelector = labels.Parse(o.PublishNamespaces)
 	o.pods, errPods = model.ParsePrefixes(o.PodCIDRs)
 	o.services, errServices = model.ParsePrefixes(o.ServiceCIDRs)
 	o.webhookHost, o.webhookPort, errWebhook = splitAddress(o.WebhookAddress)
-	_, _, errHealth := splitAddress(o.HealthAddress)
-	if o.MetricsAddress != "0" {
-		_, _, errMetrics = splitAddress(o.MetricsAddress)
-	}
 	for _, checked := range []struct {
 		flag  string
 		fault error
@@ -201,8 +197,6 @@ func (o *Options) Validate() error {
 			o.LostAfter, minHeartbeats, o.HeartbeatInterval)},
 		{"--webhook-client-names", expect(len(o.WebhookClientNames) == 0 || o.WebhookClientCAFile != "", "given without --webhook-client-ca-file; expected both")},
 		{"--webhook-bind-address", errWebhook},
-		{"--health-probe-bind-address", errHealth},
-		{"--metrics-bind-address", errMetrics},
 	} {
 		if checked.fault != nil {
 			return fmt.Errorf("%s: %w", checked.flag, checked.fault)

@@ -19,8 +19,8 @@ func TestValidateNamesTheFlagAndWhatWasExpected(t *testing.T) {
 	}{
 		{"defaults with an identity are valid", func(*Options) {}, nil},
 		{"both names may be left to ClusterProperty", func(o *Options) { o.ClusterID, o.ClusterSet = "", "" }, nil},
-		{"metrics can be turned off", func(o *Options) { o.MetricsAddress = "0" }, nil},
-		{"an IPv6 address is an address", func(o *Options) { o.HealthAddress = "[::1]:8081" }, nil},
+		{"an IPv6 address is an address", func(o *Options) { o.WebhookAddress = "[::1]:9443" }, nil},
+		{"a webhook port out of range", func(o *Options) { o.WebhookAddress = ":70000" }, []string{"--webhook-bind-address", `":70000"`, "0 to 65535"}},
 		{"capitals in the id", func(o *Options) { o.ClusterID = "Cluster" }, []string{"--cluster-id", `"Cluster"`, "RFC 1123 label", "choose another id"}},
 		{"a dot in the id", func(o *Options) { o.ClusterID = "a.b" }, []string{"--cluster-id", `"a.b"`, "RFC 1123 label"}},
 		{"an id of 64 characters", func(o *Options) { o.ClusterID = strings.Repeat("a", 64) }, []string{"--cluster-id", "at most 63"}},
@@ -47,8 +47,6 @@ func TestValidateNamesTheFlagAndWhatWasExpected(t *testing.T) {
 		{"a heartbeat that never rests", func(o *Options) { o.HeartbeatInterval = 0 }, []string{"--heartbeat-interval", "0s", "1s"}},
 		{"one missed heartbeat that makes a peer lost", func(o *Options) { o.LostAfter = 9 * time.Second }, []string{"--lost-after", "9s", "2 times", "5s"}},
 		{"a webhook address without a port", func(o *Options) { o.WebhookAddress = "localhost" }, []string{"--webhook-bind-address", `"localhost"`, "host:port"}},
-		{"a health port out of range", func(o *Options) { o.HealthAddress = ":70000" }, []string{"--health-probe-bind-address", `":70000"`, "0 to 65535"}},
-		{"a metrics port that is a name", func(o *Options) { o.MetricsAddress = ":http" }, []string{"--metrics-bind-address", `":http"`, "0 to 65535"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := DefaultOptions()

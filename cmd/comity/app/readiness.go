@@ -75,7 +75,7 @@ func (h *health) notReady() error {
 func (h *health) serve(ctx context.Context, address string) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("serve /healthz and /readyz: %w", err)
+		return fmt.Errorf("--health-probe-bind-address: %w", err)
 	}
 	mux := http.NewServeMux()
 	// A client that closed the connection needs no response.

@@ -28,6 +28,7 @@ import (
 	"github.com/comity-mcs/comity/policies/replicas"
 	"github.com/comity-mcs/comity/status"
 	"github.com/comity-mcs/comity/sync/controllers"
+	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/endpointprobe"
 	"github.com/comity-mcs/comity/sync/hub"
 	"github.com/comity-mcs/comity/sync/localcluster"
@@ -202,9 +203,11 @@ func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
 		Reviewer: reviewer, Policies: &policycontroller.Checker{Policies: policies, Source: reviewer.Reader}, ClientNames: w.WebhookClientNames, Stopping: w.stopping,
 		Registerer: metrics.Registry,
 		Conflicts: conflict.Forecaster{
-			Peers: w.peers, Client: w.GetClient(), Self: w.self.cluster, Clock: clock.RealClock{},
-			IdentityLabels: w.IdentityLabels, MaintainSelectors: w.Selectors == selectorsMaintain,
-			ComityNamespace: w.Namespace, ImportDisabled: !w.Import,
+			Peers: w.peers, Client: w.GetClient(), Clock: clock.RealClock{},
+			View: decide.ImportView{
+				Self: w.self.cluster, ComityNamespace: w.Namespace, IdentityLabels: w.IdentityLabels,
+				MaintainSelectors: w.Selectors == selectorsMaintain, ImportDisabled: !w.Import,
+			},
 		},
 	})
 }

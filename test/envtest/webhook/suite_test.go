@@ -35,6 +35,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/controller"
 	"github.com/comity-mcs/comity/policies/decision"
+	"github.com/comity-mcs/comity/sync/decide"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/test/envtest/suite/evaluator"
@@ -126,7 +127,7 @@ func serve(cfg *rest.Config, scheme *runtime.Scheme, install envtest.WebhookInst
 	reader := facts.Reader{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Cluster: self, Peers: table{}, Published: isPublished}
 	webhook.Register(mgr, webhook.Options{
 		Reviewer:    facts.Reviewer{Reader: reader, Evaluator: judges},
-		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), Self: self, Clock: clock.RealClock{}},
+		Conflicts:   conflict.Forecaster{Peers: others, Client: mgr.GetClient(), View: decide.ImportView{Self: self}, Clock: clock.RealClock{}},
 		Policies:    &controller.Checker{Policies: judges.engine, Source: reader},
 		Registerer:  prometheus.NewRegistry(),
 		ClientNames: names,
