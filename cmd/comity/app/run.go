@@ -115,7 +115,7 @@ func start(ctx context.Context, cfg *rest.Config, o Options, ready *health, log 
 		return fmt.Errorf("set up the manager: %w", err)
 	}
 	own.reader = mgr.GetCache()
-	if err := (wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
+	if err := (&wiring{Manager: mgr, Options: o, self: self, guard: guard, ready: ready, log: log}).wire(); err != nil {
 		return fmt.Errorf("set up the agent: %w", err)
 	}
 	return mgr.Start(ctx)

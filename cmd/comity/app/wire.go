@@ -50,12 +50,18 @@ type wiring struct {
 	ready *health
 	peers *members.Set
 	log   logr.Logger
+	// policies evaluates, loaded is closed after its first load, cache keeps the verdicts on what is
+	// stored, and changed notifies when they may have changed.
+	policies *child.Client
+	loaded   chan struct{}
+	cache    *controllers.PolicyCache
+	changed  *notify.Notifier
 }
 
 // wire connects the parts of the agent. Policies are evaluated with what the peers
 // publish. The webhook and the controllers use the results. The status controller
 // writes what the controllers report.
-func (w wiring) wire() error {
+func (w *wiring) wire() error {
 	local, err := localcluster.SetupWithManager(w.Manager, model.LocalCluster{PodCIDRs: w.pods, ServiceCIDRs: w.services})
 	if err != nil {
 		return err
@@ -69,8 +75,7 @@ func (w wiring) wire() error {
 	if err != nil {
 		return err
 	}
-	evaluation, err := w.setupPolicies(published)
-	if err != nil {
+	if err := w.setupPolicies(published); err != nil {
 		return err
 	}
 	prober := endpointprobe.New(endpointprobe.Options{Interval: 5 * w.Timing.Probe, Log: w.log.WithName("probe")})
@@ -78,20 +83,20 @@ func (w wiring) wire() error {
 		Self: w.self.cluster, ClusterSet: w.self.set, ClusterUID: w.self.uid, Namespace: w.Namespace, Version: version,
 		IdentityLabels: w.IdentityLabels, PublishNamespaces: w.publishNamespaces,
 		Exchange: exchange, Peers: w.peers, Workers: w.Workers, HeartbeatInterval: w.HeartbeatInterval, Retry: w.Timing.Retry, Registry: metrics.Registry,
-		Admitter: evaluation.cache, ImportAdmitter: evaluation.cache, PoliciesLoaded: evaluation.loaded, PoliciesChanged: evaluation.changed,
+		Admitter: w.cache, ImportAdmitter: w.cache, PoliciesLoaded: w.loaded, PoliciesChanged: w.changed,
 		LocalCluster: local.Get, LocalClusterChanged: local.Changed(), LocalClusterKnown: local.Known(), Prober: prober,
 		ClusterLabels: w.ClusterLabels, ImportDisabled: !w.Import, MaintainSelectors: w.Selectors == selectorsMaintain, Takeover: w.Takeover == takeoverSveltos,
 	})
 	if err != nil {
 		return err
 	}
-	w.setupReady(evaluation)
+	w.setupReady()
 	return errors.Join(
 		w.Add(prober),
 		w.peers.SetupWithManager(w.Manager),
 		w.peers.SetupStatusWithManager(w.Manager, running),
 		status.SetupWithManager(w.Manager, status.Options{
-			Observations: running, Verdicts: evaluation.cache, ForeignImports: !w.Import, PoliciesChanged: evaluation.changed, Interval: w.Timing.Status,
+			Observations: running, Verdicts: w.cache, ForeignImports: !w.Import, PoliciesChanged: w.changed, Interval: w.Timing.Status,
 		}),
 		metrics.Registry.Register(objectMetrics{
 			reader: w.GetClient(), elected: w.Elected(), imports: running.Count, certificate: filepath.Join(w.CertDir, "tls.crt"), log: w.log.WithName("metrics"),
@@ -101,12 +106,12 @@ func (w wiring) wire() error {
 }
 
 // setupReady says when the agent is ready: only if it can respond to admission requests.
-func (w wiring) setupReady(evaluation *policyEvaluation) {
+func (w *wiring) setupReady() {
 	serving := w.GetWebhookServer().StartedChecker()
 	w.ready.started(
 		func() error { return serving(nil) },
 		func() error {
-			if evaluation.engine.Digest() == "" {
+			if w.policies.Digest() == "" {
 				return errors.New("the policies are not loaded yet")
 			}
 			return nil
@@ -117,7 +122,7 @@ func (w wiring) setupReady(evaluation *policyEvaluation) {
 
 // setupAgentInfo makes the leader publish its properties on the leader Lease, if
 // leader election is enabled.
-func (w wiring) setupAgentInfo(info model.AgentInfo) error {
+func (w *wiring) setupAgentInfo(info model.AgentInfo) error {
 	if !w.LeaderElect {
 		return nil
 	}
@@ -131,33 +136,25 @@ func (w wiring) setupAgentInfo(info model.AgentInfo) error {
 	})
 }
 
-// policyEvaluation evaluates policies, and notifies when their results may have
-// changed.
-type policyEvaluation struct {
-	engine  *child.Client
-	loaded  <-chan struct{} // closed after the first load of the policies
-	cache   *controllers.PolicyCache
-	changed *notify.Notifier
-}
-
 // setupPolicies connects policies, peers and stored objects. The webhook evaluates
 // each request; the controllers evaluate an export again only after a change.
-func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluation, error) {
-	policies := child.New(engine.Options{Required: w.RequiredPolicies, Registerer: metrics.Registry})
+func (w *wiring) setupPolicies(published controllers.Published) error {
+	w.policies = child.New(engine.Options{Required: w.RequiredPolicies, Registerer: metrics.Registry})
 	peerCache := facts.NewPeerCache()
 	reviewer := facts.Reviewer{
 		Reader: facts.Reader{
 			Client: w.GetClient(), Live: w.GetAPIReader(), Cluster: w.self.cluster, Peers: w.peers, PeerCache: peerCache, Published: published.Of,
 		},
-		Evaluator: policies,
+		Evaluator: w.policies,
 	}
-	changed, found := &notify.Notifier{}, findings.New()
-	cache := &controllers.PolicyCache{
+	found := findings.New()
+	w.changed, w.loaded = &notify.Notifier{}, make(chan struct{})
+	w.cache = &controllers.PolicyCache{
 		Evaluate: reviewer.Admit, Reader: w.GetClient(), Published: published.Of,
 		EvaluateImport: func(ctx context.Context, in decision.ImportInput) decision.Verdict {
-			return facts.InBackground(ctx, func() decision.Verdict { return policies.EvaluateImport(ctx, in) })
+			return facts.InBackground(ctx, func() decision.Verdict { return w.policies.EvaluateImport(ctx, in) })
 		},
-		HasImportPolicies: policies.HasImportPolicies, Policies: policies.Digest, Findings: found,
+		HasImportPolicies: w.policies.HasImportPolicies, Policies: w.policies.Digest, Findings: found,
 	}
 	w.peers.Subscribe(func(c model.MemberChange) {
 		if c.What == model.ExportChanged || c.What == model.ReportChanged {
@@ -165,42 +162,40 @@ func (w wiring) setupPolicies(published controllers.Published) (*policyEvaluatio
 		}
 		peerCache.Changed()
 		if c.What == model.MemberOther || c.What == model.NamespaceChanged {
-			cache.PeersChanged() // before any controller evaluates again
+			w.cache.PeersChanged() // before any controller evaluates again
 		}
 		switch c.What {
 		case model.MemberOther:
-			changed.All()
+			w.changed.All()
 		case model.NamespaceChanged:
 			keys, _ := notify.ListKeys(context.Background(), w.GetClient(), &mcsv1beta1.ServiceExportList{}, notify.Itself, client.InNamespace(c.Key.Name)) // a cache
 			for _, key := range keys {
-				changed.Publish(notify.Change{From: notify.Origin(c.ID), Key: key})
+				w.changed.Publish(notify.Change{From: notify.Origin(c.ID), Key: key})
 			}
 		}
 	})
-	loaded := make(chan struct{})
-	load := sync.OnceFunc(func() { close(loaded) })
+	load := sync.OnceFunc(func() { close(w.loaded) })
 	enforcing, err := w.setupReplicas()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	w.setupWebhook(policies, reviewer)
-	evaluation := &policyEvaluation{engine: policies, loaded: loaded, cache: cache, changed: changed}
-	return evaluation, policycontroller.SetupWithManager(w.Manager, policycontroller.Options{
+	w.setupWebhook(reviewer)
+	return policycontroller.SetupWithManager(w.Manager, policycontroller.Options{
 		// The first load is also a change, even if it loads no policy.
-		Engine: policies, Changed: func() { load(); changed.All() },
+		Engine: w.policies, Changed: func() { load(); w.changed.All() },
 		Findings: found, Replicas: enforcing, StatusInterval: w.Timing.Status,
 	})
 }
 
 // setupWebhook serves admission requests.
-func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
+func (w *wiring) setupWebhook(reviewer facts.Reviewer) {
 	if w.Import {
 		reviewer.Reader.ImportInputs = func(ctx context.Context) ([]decision.ImportInput, error) {
 			return controllers.StoredImports(ctx, w.self.cluster, w.GetClient(), w.peers)
 		}
 	}
 	webhook.Register(w.Manager, webhook.Options{
-		Reviewer: reviewer, Policies: &policycontroller.Checker{Policies: policies, Source: reviewer.Reader}, ClientNames: w.WebhookClientNames, Stopping: w.stopping,
+		Reviewer: reviewer, Policies: &policycontroller.Checker{Policies: w.policies, Source: reviewer.Reader}, ClientNames: w.WebhookClientNames, Stopping: w.stopping,
 		Registerer: metrics.Registry,
 		Conflicts: conflict.Forecaster{
 			Peers: w.peers, Client: w.GetClient(), Clock: clock.RealClock{},
@@ -213,7 +208,7 @@ func (w wiring) setupWebhook(policies *child.Client, reviewer facts.Reviewer) {
 }
 
 // setupReplicas makes this replica state which policies it enforces.
-func (w wiring) setupReplicas() (*replicas.Replicas, error) {
+func (w *wiring) setupReplicas() (*replicas.Replicas, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("read the name of this host, which names the replica: %w", err)
@@ -227,7 +222,7 @@ func (w wiring) setupReplicas() (*replicas.Replicas, error) {
 
 // setupExchange sets up the hub, if there is one. A nil Exchange means that this
 // cluster publishes in its own API server.
-func (w wiring) setupExchange() (*controllers.Exchange, controllers.Published, error) {
+func (w *wiring) setupExchange() (*controllers.Exchange, controllers.Published, error) {
 	published := controllers.Published{Records: w.GetClient()}
 	if w.ExchangeKubeconfig == "" {
 		return nil, published, nil

@@ -87,16 +87,13 @@ func NewServeCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().Uint16Var(&port, "port", 8080, "TCP port to listen on, on every address; 0 chooses a free one")
-	cmd.Flags().StringVar(&text, "text", "ok", "body of every answer, but for /readyz, which answers ok")
+	cmd.Flags().StringVar(&text, "text", "ok", "body of every answer")
 	return cmd
 }
 
-// target answers every request with text, but for /readyz.
+// target answers every request with text.
 func target(text string) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) })
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) })
 }
 
 // Serve answers requests by handler until ctx ends.
