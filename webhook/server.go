@@ -55,7 +55,7 @@ type admissionRequest struct {
 // manager, before the webhook server stops.
 func (s server) serve(w http.ResponseWriter, r *http.Request, body []byte, budget time.Duration) {
 	var answer admit.Answer
-	request, err := readReview(r, body)
+	request, err := readReview(body)
 	if err != nil {
 		s.log.Error(err, "bad request")
 		answer = admit.Malformed(err.Error())
@@ -141,10 +141,7 @@ func outcomeOf(answer admit.Answer) string {
 	return outcomeMalformed
 }
 
-func readReview(r *http.Request, body []byte) (*admissionRequest, error) {
-	if given := r.Header.Get("Content-Type"); given != "application/json" {
-		return nil, fmt.Errorf("contentType=%s, expected application/json", given)
-	}
+func readReview(body []byte) (*admissionRequest, error) {
 	var given review
 	if err := json.Unmarshal(body, &given); err != nil {
 		return nil, fmt.Errorf("decode the AdmissionReview: %w", err)

@@ -30,7 +30,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/transport"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -71,7 +70,7 @@ type Options struct {
 	CheckInterval time.Duration
 }
 
-// Hub is the exchange in the hub. Use New, then SetupWithManager.
+// Hub is the exchange in the hub. Use New, then add it to the manager.
 type Hub struct {
 	// Client reads the records and EndpointSlices in this member's exchange namespaces
 	// from a cache, and Leases from the hub; it writes to the hub.
@@ -192,11 +191,6 @@ func (h *Hub) Read() error {
 		}
 	}
 	return nil
-}
-
-// SetupWithManager adds the exchange to mgr.
-func (h *Hub) SetupWithManager(mgr ctrl.Manager) error {
-	return mgr.Add(h)
 }
 
 // NeedLeaderElection is false: the webhook of every replica needs to know what is
@@ -339,10 +333,8 @@ func (h *Hub) readNamespace(ctx context.Context, name string) namespaceState {
 	case apierrors.IsNotFound(err):
 		state.known, state.uid, state.problem = true, "", exchange.NamespaceProblem(h.opts.Self, name, nil)
 	case state.known:
-	case apierrors.IsForbidden(err):
-		state.problem = fmt.Sprintf("exchange namespace %s in the hub may not be read by this cluster; run kubectl comity join", name)
 	default:
-		state.problem = fmt.Sprintf("exchange namespace %s in the hub cannot be read: %s", name, model.Bound(err.Error(), 200))
+		state.problem = fmt.Sprintf("exchange namespace %s in the hub cannot be read: %s; if this stays so, run kubectl comity join", name, model.Bound(err.Error(), 200))
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -134,13 +134,10 @@ func tls13(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }
 // metricsOptions serve metrics to accounts that the API server authenticates and
 // allows to get /metrics.
 func metricsOptions(o Options) metricsserver.Options {
-	options := metricsserver.Options{BindAddress: o.MetricsAddress}
-	if !o.MetricsSecure {
-		return options
+	options := metricsserver.Options{BindAddress: o.MetricsAddress, SecureServing: o.MetricsSecure, CertDir: o.CertDir, TLSOpts: []func(*tls.Config){tls13}}
+	if o.MetricsSecure {
+		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
-	options.SecureServing, options.CertDir = true, o.CertDir
-	options.TLSOpts = []func(*tls.Config){tls13}
-	options.FilterProvider = filters.WithAuthenticationAndAuthorization
 	return options
 }
 

@@ -237,5 +237,5 @@ func (w *wiring) setupExchange() (*controllers.Exchange, controllers.Published, 
 	exchange := &controllers.Exchange{
 		Client: shared.Client, Live: shared.Client, Indexer: shared.Indexer(), Watch: shared.Watch, Problem: shared.Problem, Changed: &shared.Changed,
 	}
-	return exchange, controllers.Published{Records: shared.Client, Read: shared.Read}, shared.SetupWithManager(w.Manager)
+	return exchange, controllers.Published{Records: shared.Client, Read: shared.Read}, w.Add(shared)
 }

@@ -6,7 +6,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -112,11 +111,8 @@ func (n *ownNamespace) refusal(ctx context.Context) error {
 		}
 		return nil
 	}
-	message := fmt.Sprintf("Namespace %s, in which Comity runs, is being deleted", n.name)
-	refused := &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message,
-		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Message: message, Field: "metadata.namespace"}}},
-	}}
+	refused := apierrors.NewForbidden(corev1.Resource("namespaces"), n.name, errors.New("Comity runs in this Namespace, and it is being deleted"))
+	refused.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	if !before {
 		n.log.Error(refused, "nothing is written any more")
 	}

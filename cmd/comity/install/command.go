@@ -180,11 +180,8 @@ func await(ctx context.Context, out io.Writer, do func(context.Context) error) e
 		}
 		return false, nil
 	})
-	switch {
-	case err == nil || ctx.Err() == nil:
+	if err == nil || ctx.Err() == nil {
 		return err
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("gave up waiting (--timeout): %s", said)
 	}
-	return fmt.Errorf("interrupted while waiting: %s", said)
+	return fmt.Errorf("gave up waiting (--timeout, or interrupted): %s", said)
 }

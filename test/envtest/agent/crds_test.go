@@ -177,7 +177,7 @@ var _ = Describe("Definitions that are missing", Ordered, func() {
 		reaches(ctx, e, d, ns, "from-e")
 		// Nothing finishes the deletion here, so the agent runs on, as it does until its Pod ends.
 		d.remove(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: install.Namespace}})
-		stopped := logged(d.logFile(), "nothing is written any more", "Namespace "+install.Namespace)
+		stopped := logged(d.logFile(), "nothing is written any more", install.Namespace)
 		Eventually(stopped).Should(HaveLen(1))
 		before, err := d.recordOf(ctx, ns, "last")()
 		Expect(err).NotTo(HaveOccurred())
