@@ -76,11 +76,12 @@ type Options struct {
 	// that it is written once, and how long after the start every status waits for them;
 	// default 5 s.
 	FirstStatus time.Duration
-	// Workers is how many objects of each kind are worked on at once; default 4.
-	Workers int
 	// Now is the clock; default time.Now.
 	Now func() time.Time
 }
+
+// workers is how many objects of each kind are worked on at once.
+const workers = 4
 
 // burst is how many urgent writes one object may have without a pause: an
 // export or an import takes two to four from its creation until it works.
@@ -97,7 +98,6 @@ const logReason = "reason"
 // serviceexports/status and serviceimports/status, create and patch on events
 // (events.k8s.io).
 func SetupWithManager(mgr ctrl.Manager, o Options) error {
-	o.Workers = cmp.Or(o.Workers, 4)
 	o.Interval = cmp.Or(o.Interval, 5*time.Second)
 	o.FirstStatus = cmp.Or(o.FirstStatus, 5*time.Second)
 	if o.Now == nil {
@@ -126,7 +126,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 func (r reconciler) controller(mgr ctrl.Manager, name string, changed *notify.Source) *builder.Builder {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(name).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers, NewQueue: changed.Queue.Open}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: changed.Queue.Open}).
 		WatchesRawSource(changed)
 }
 
@@ -136,7 +136,7 @@ const sliceIndex = "comity.dev/status-import"
 func (r reconciler) setupExports(mgr ctrl.Manager, observed <-chan struct{}) error {
 	r.kind = mcsv1beta1.ServiceExportKindName
 	changed := &notify.Source{
-		Queue:     notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce),
+		Queue:     notify.NewPatientQueue(workers, notify.ChangesAtOnce),
 		Required:  []<-chan struct{}{observed},
 		Subscribe: []notify.Subscribe{r.Observations.Changed().Subscribe, r.Observations.DestinationsChanged().Subscribe, r.PoliciesChanged.Subscribe},
 		List:      func(ctx context.Context) ([]types.NamespacedName, error) { return r.exports(ctx, "") },
@@ -169,7 +169,7 @@ func (r reconciler) setupImports(mgr ctrl.Manager, observed <-chan struct{}) err
 		return err
 	}
 	changed := &notify.Source{
-		Queue:     notify.NewPatientQueue(r.Workers, notify.ChangesAtOnce),
+		Queue:     notify.NewPatientQueue(workers, notify.ChangesAtOnce),
 		Required:  []<-chan struct{}{observed},
 		Subscribe: []notify.Subscribe{r.Observations.Changed().Subscribe},
 		List: func(ctx context.Context) ([]types.NamespacedName, error) {

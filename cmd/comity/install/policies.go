@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,22 +38,15 @@ func Policies(ctx context.Context, c client.Client, out io.Writer, o PolicyOptio
 		return err
 	}
 	var owners []metav1.OwnerReference
-	if o.OwnerClusterRole != "" {
-		role := &rbacv1.ClusterRole{}
-		err := await(ctx, out, func(ctx context.Context) error {
-			err := c.Get(ctx, client.ObjectKey{Name: o.OwnerClusterRole}, role)
-			if apierrors.IsNotFound(err) {
-				return fmt.Errorf("--owner-cluster-role: ClusterRole %s does not exist", o.OwnerClusterRole)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		owners = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}}
-	}
 	var stored map[string]metav1.PartialObjectMetadata
 	if err := await(ctx, out, func(ctx context.Context) (err error) {
+		if o.OwnerClusterRole != "" {
+			role := &rbacv1.ClusterRole{}
+			if err := c.Get(ctx, client.ObjectKey{Name: o.OwnerClusterRole}, role); err != nil {
+				return fmt.Errorf("--owner-cluster-role: %w", err)
+			}
+			owners = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: role.Name, UID: role.UID}}
+		}
 		stored, err = readPolicies(ctx, c, wanted, o.OwnerClusterRole)
 		return err
 	}); err != nil {

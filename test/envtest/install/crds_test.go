@@ -79,7 +79,7 @@ var _ = Describe("comity install", Ordered, func() {
 
 	It("waits with policies for the ClusterRole that owns them, and for ExportPolicies to be served", func(ctx SpecContext) {
 		out, ended := inBackground(ctx, manifest("one"))
-		Eventually(out.String).Should(ContainSubstring("waiting: --owner-cluster-role: ClusterRole comity does not exist"))
+		Eventually(out.String).Should(ContainSubstring("waiting: --owner-cluster-role: clusterroles.rbac.authorization.k8s.io \"comity\" not found"))
 		clusterRole(ctx, owner)
 		Eventually(out.String).Should(ContainSubstring("waiting: list exportpolicies: no matches for kind"))
 		text, err := crd.FS.ReadFile("policy.comity.dev_exportpolicies.yaml")

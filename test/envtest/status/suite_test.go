@@ -75,7 +75,7 @@ func startWith(foreign bool) {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(status.SetupWithManager(mgr, status.Options{
 		Observations: world, Verdicts: world, PoliciesChanged: &world.policies,
-		ForeignImports: foreign, FirstStatus: 1, Workers: 1, Interval: interval, Now: world.now,
+		ForeignImports: foreign, FirstStatus: 1, Interval: interval, Now: world.now,
 	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
