@@ -185,6 +185,11 @@ func (g *gate) take(w http.ResponseWriter, slots chan struct{}, budget time.Dura
 	select {
 	case slots <- struct{}{}:
 		return true
+	default: // a timer is allocated only for a request that waits
+	}
+	select {
+	case slots <- struct{}{}:
+		return true
 	case <-time.After(min(g.wait, budget)): // also while the process ends, which ends the context of the request
 	}
 	kind := "small requests (up to %d KiB and %d elements)"
