@@ -20,8 +20,7 @@ import (
 // leads to. Another cluster is reached only through remote.Transport, which bounds what is read.
 var clientPlaces = map[string]string{
 	"cmd/comity/app/run.go, 1: client.New":                             "its own cluster",
-	"cmd/comity/app/run.go, 2: rest.HTTPClientFor":                     "its own cluster",
-	"cmd/comity/app/run.go, 3: controller-runtime.NewManager":          "its own cluster",
+	"cmd/comity/app/run.go, 2: controller-runtime.NewManager":          "its own cluster",
 	"cmd/comity/install/command.go, 1: client.New":                     "the cluster of the Job",
 	"cmd/comity/install/command.go, 2: rest.InClusterConfig":           "the cluster of the Job",
 	"cmd/comity/install/command.go, 3: clientcmd.BuildConfigFromFlags": "the cluster of whoever runs it",
