@@ -106,24 +106,10 @@ func (e *exporting) isGone() bool { return e.Local.Export == nil && len(e.stated
 // lost is why nobody deleted the ServiceExport that is gone; empty if somebody did, or an
 // administrator confirmed that it is to end.
 func (e *exporting) lost() string {
-	why := ""
-	for _, record := range e.stated() {
-		switch confirmed := record.Annotations[model.AnnotationConfirmLost] == "true"; {
-		case record.Spec.Lost && confirmed:
-			return ""
-		case record.Spec.Lost && why == "":
-			why = "its record is marked as lost"
-		case !record.Spec.Lost:
-			if loss := e.Live.loss(record.Spec.ExportedAt.Time, record.Spec.ExportVersion); loss != "" {
-				why = loss
-			}
-		}
+	if why := e.Live.lossOf(e.Local.Key, e.stated()); e.isGone() && why != "" {
+		return fmt.Sprintf("ServiceExport %s was not found, and what is published of it stays: %s", e.Local.Key, why)
 	}
-	if !e.isGone() || why == "" {
-		return ""
-	}
-	return fmt.Sprintf("ServiceExport %s was not found, nobody deleted it, and what is published of it stays: %s; "+
-		"create it again, or run kubectl comity confirm lost %s if it is to end", e.Local.Key, why, e.Local.Key)
+	return ""
 }
 
 // textOf is the text of an error; empty without one.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/policies/decision"
@@ -80,24 +81,24 @@ func (l Live) loss(exportedAt time.Time, version string) string {
 // something is missing in the cache.
 func NeedsOwnLive(local LocalExport) bool { return local.Export == nil || local.Service == nil }
 
-// ownLoss is Live.loss for the own export that an import lists as entry, by its records:
-// the list has no version of the store, and the import may be decided before the record is
-// marked. A record that states the withdrawal, which an administrator may have confirmed,
-// says that it is no loss.
-func ownLoss(entry model.Entry, live Live, records []*exchangev1alpha1.ExportRecord) string {
-	loss := live.loss(entry.CreatedAt, "")
+// lossOf is loss for the ServiceExport key of records, with what to do; empty, too, if one of them
+// states that its export ended, or an administrator confirmed that it is to end.
+func (l Live) lossOf(key types.NamespacedName, records []*exchangev1alpha1.ExportRecord) string {
+	why := ""
 	for _, r := range records {
 		switch {
-		case r.Spec.ExportUID != entry.UID:
-		case r.Spec.Lost:
-			return "its record is marked as lost; create the ServiceExport again, or run kubectl comity confirm lost"
-		case IsEnded(r):
+		case IsEnded(r), r.Spec.Lost && r.Annotations[model.AnnotationConfirmLost] == "true":
 			return ""
-		case loss == "":
-			loss = live.loss(r.Spec.ExportedAt.Time, r.Spec.ExportVersion)
+		case r.Spec.Lost:
+			why = cmp.Or(why, "its record is marked as lost")
+		default:
+			why = cmp.Or(why, l.loss(r.Spec.ExportedAt.Time, r.Spec.ExportVersion))
 		}
 	}
-	return loss
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("nobody deleted it: %s; create it again, or run kubectl comity confirm lost %s if it is to end", why, key)
 }
 
 // Own is this cluster's own export as a source of an import: what ServiceExport and Service
@@ -108,7 +109,10 @@ func Own(local LocalExport, entry model.Entry, listed bool, live Live, records [
 	absent, problem := model.SourceSuspended, ""
 	switch {
 	case local.Export == nil:
-		absent, problem = model.SourceEnded, cmp.Or(live.absence(), live.Undefined, ownLoss(entry, live, records))
+		// The list has no version of the store, and the import may be decided before a record is marked.
+		listed := &exchangev1alpha1.ExportRecord{Spec: exchangev1alpha1.ExportRecordSpec{ExportedAt: metav1.NewTime(entry.CreatedAt)}}
+		own := model.Without(records, func(r *exchangev1alpha1.ExportRecord) bool { return r.Spec.ExportUID != entry.UID })
+		absent, problem = model.SourceEnded, cmp.Or(live.absence(), live.Undefined, live.lossOf(local.Key, append(own, listed)))
 	case local.Service == nil:
 		problem = live.serviceAbsence(local.Export.UID)
 	}
