@@ -53,7 +53,7 @@ func (p *Prepared) findAddresses(ctx context.Context) error {
 			break
 		}
 		if peer.Server == "" && len(peer.CAData) == 0 {
-			secret, err := r.holder.secret(ctx, r.secrets[0])
+			secret, err := r.holder.secret(ctx, r.secret)
 			if err != nil {
 				return r.holder.named(err)
 			}
@@ -168,8 +168,7 @@ func onLoopback(server string) bool {
 // object would remove them.
 const noteOwner = client.FieldOwner("comity-join-note")
 
-// trust stores the credential of the route, in each of the Secrets in which a good one is
-// not there. In a hub it is also the one by which the holder reads each of its peers there.
+// trust stores the credential of the route, unless a good one is there.
 func (r *Route) trust(ctx context.Context) error {
 	holder, issuer := r.holder, *r.issuer
 	issuer.Server, issuer.CAData = r.Address.Server, r.Address.CAData
@@ -179,42 +178,29 @@ func (r *Route) trust(ctx context.Context) error {
 			return err
 		}
 	}
-	var issued []byte
-	var note string
-	for _, name := range r.secrets {
-		existing, err := holder.secret(ctx, name)
-		if err != nil {
-			return err
-		}
-		// The agent renews the token of each Secret by itself, so they need not be the same.
-		kubeconfig, wanted := existing.Data[KubeconfigKey], secret(holder.Namespace, name) // whose labels it has, by preflightSecret
-		keep, err := issuer.accepts(ctx, account, kubeconfig)
-		if err != nil {
-			return err
-		}
-		if !keep {
-			if note == "" {
-				if issued, note, err = issuer.issue(ctx, account, holder.opts.Rotate || holder.replaced); err != nil {
-					return err
-				}
-			}
-			kubeconfig = issued
-		}
-		if err := issuer.named(issuer.record(ctx, account, kubeconfig, keep)); err != nil {
-			return err
-		}
-		// The agent renews the token and then owns that field; applying the same
-		// value again would still write the new ownership.
-		if keep {
-			holder.report(wanted, Unchanged, "")
-			continue
-		}
-		wanted.Data = map[string][]byte{KubeconfigKey: kubeconfig}
-		if err := holder.apply(ctx, wanted, note); err != nil {
-			return err
-		}
+	existing, err := holder.secret(ctx, r.secret)
+	if err != nil {
+		return err
 	}
-	return nil
+	kubeconfig, wanted, note := existing.Data[KubeconfigKey], secret(holder.Namespace, r.secret), "" // whose labels it has, by preflightSecret
+	keep, err := issuer.accepts(ctx, account, kubeconfig)
+	if err == nil && !keep {
+		kubeconfig, note, err = issuer.issue(ctx, account, holder.opts.Rotate || holder.replaced)
+	}
+	if err == nil {
+		err = issuer.named(issuer.record(ctx, account, kubeconfig, keep))
+	}
+	if err != nil {
+		return err
+	}
+	// The agent renews the token and then owns that field; applying the same
+	// value again would still write the new ownership.
+	if keep {
+		holder.report(wanted, Unchanged, "")
+		return nil
+	}
+	wanted.Data = map[string][]byte{KubeconfigKey: kubeconfig}
+	return holder.apply(ctx, wanted, note)
 }
 
 // accepts reports whether a kubeconfig still lets account in here, and the agent would not
@@ -299,7 +285,7 @@ func (m *member) record(ctx context.Context, account string, data []byte, kept b
 
 // annotate adds the annotations that object, as it was read, does not have yet.
 func (m *member) annotate(ctx context.Context, object client.Object, wanted map[string]string) error {
-	if contains(object.GetAnnotations(), wanted) {
+	if found := object.GetAnnotations(); labels.Equals(found, labels.Merge(found, wanted)) {
 		return nil
 	}
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.GetUID(), "annotations": wanted}}) // strings
@@ -307,11 +293,6 @@ func (m *member) annotate(ctx context.Context, object client.Object, wanted map[
 		return fmt.Errorf("annotate %T %s: %w", object, client.ObjectKeyFromObject(object), err)
 	}
 	return nil
-}
-
-// contains reports whether every entry of wanted is in found.
-func contains(found, wanted map[string]string) bool {
-	return labels.Equals(found, labels.Merge(found, wanted))
 }
 
 // writeKubeconfig is the kubeconfig by which user reaches peer: self-contained,

@@ -37,8 +37,6 @@ const (
 	Deleted   Verb = "deleted"
 	// Kept: Disconnect found an object of that name that no join made.
 	Kept Verb = "kept"
-	// Waiting: the agent removes what it imported; Note has how much is left.
-	Waiting Verb = "waiting"
 	// Pending: the agent has not removed what it imported yet. The Peer stays, so that
 	// it does so when it runs, and Disconnect can be repeated then.
 	Pending Verb = "pending"

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,15 +56,12 @@ func (m *member) peer(ctx context.Context, id model.ClusterID) (found v1alpha1.P
 	return found, client.IgnoreNotFound(err)
 }
 
-// planPeer finds out how the Peer for peer will be. It refuses a Secret and a Peer that
-// are somebody else's, and what the API server would refuse. What the administrator set
+// planPeer finds out how the Peer for peer will be, with that Secret. It refuses a Peer that
+// is somebody else's, and what the API server would refuse. What the administrator set
 // stays: labels and confirmMissingBefore are not applied, and what is accepted is what is
 // stored unless something else is given.
-func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error) {
+func (m *member) planPeer(ctx context.Context, peer *member, secret string) (plannedPeer, error) {
 	plan := plannedPeer{holder: m, peer: peer}
-	if err := m.preflightSecret(ctx, model.PeerName(peer.ID)); err != nil {
-		return plan, err
-	}
 	found, err := m.peer(ctx, peer.ID)
 	plan.found = found
 	if err != nil {
@@ -91,7 +87,7 @@ func (m *member) planPeer(ctx context.Context, peer *member) (plannedPeer, error
 			model.LabelClusterID: string(peer.ID), model.LabelClusterSet: peer.Set,
 		}},
 		Spec: v1alpha1.PeerSpec{
-			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: model.PeerName(peer.ID), AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
+			ClusterSet: peer.Set, ClusterUID: peer.uid, KubeconfigSecret: secret, AcceptedCIDRs: cidrs, AcceptedNamespaces: namespaces,
 		},
 	}
 	if m.opts.ReadOnly {
@@ -111,19 +107,6 @@ func (p plannedPeer) object() *unstructured.Unstructured {
 		_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
 	}
 	return object
-}
-
-// write brings the Peer up to date.
-func (p plannedPeer) write(ctx context.Context) error {
-	after := p.wanted.Spec
-	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
-	after.Drained, after.IgnoreDrain = p.found.Spec.Drained, p.found.Spec.IgnoreDrain // an administrator's
-	// To apply the same values again could still write their new ownership.
-	if equality.Semantic.DeepEqual(after, p.found.Spec) && contains(p.found.Labels, p.wanted.Labels) {
-		p.holder.report(p.wanted, Unchanged, p.note)
-		return nil
-	}
-	return p.holder.apply(ctx, p.object(), p.note)
 }
 
 // namespacesFrom are the namespaces accepted from peer, and says so if they are new.
@@ -216,14 +199,7 @@ func (e end) finish(ctx, until context.Context, timeout time.Duration) error {
 	removed, why := m.opts.DryRun, "the agent does not run"
 	if !removed && !m.Unattended {
 		why = fmt.Sprintf("the agent has not set condition %s within %s", v1alpha1.PeerRemoved, timeout)
-		count, left, err := e.imports(ctx)
-		if err != nil {
-			return err
-		}
-		if count > 0 {
-			m.report(e.object(), Waiting, left)
-		}
-		err = wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextCancel(until, removalInterval, true, func(ctx context.Context) (bool, error) {
 			peer, err := m.peer(ctx, e.peer)
 			c := ptr.Deref(apimeta.FindStatusCondition(peer.Status.Conditions, v1alpha1.PeerRemoved), metav1.Condition{})
 			return err == nil && (peer.Name == "" || c.Status == metav1.ConditionTrue && c.ObservedGeneration >= peer.Generation), err

@@ -49,8 +49,8 @@ type Route struct {
 	Address Address
 
 	holder, issuer *member
-	// secrets are the Secrets of holder in which its credential is stored.
-	secrets []string
+	// secret is the Secret of holder in which its credential is stored.
+	secret string
 }
 
 // Prepare checks that members can become a clusterset, in which each is a peer of all
@@ -107,13 +107,10 @@ func (p *Prepared) identify(ctx context.Context) error {
 }
 
 // checkExchanges refuses a cluster that does not serve what members publish or read there, or
-// where somebody else made the Secret for the hub, or an exchange namespace.
+// where somebody else made an exchange namespace.
 func (p *Prepared) checkExchanges(ctx context.Context) error {
 	return each(p.clusters, func(m *member) error {
 		err := m.checkKinds()
-		if err == nil && p.hub != nil && !m.isHub {
-			err = m.preflightSecret(ctx, model.ExchangeSecret)
-		}
 		if err == nil {
 			_, _, err = m.checkNamespaces(ctx)
 		}
@@ -229,24 +226,30 @@ func (m *member) preflightSecret(ctx context.Context, name string) error {
 // planPeers plans the Peers and the Routes of every member.
 func (p *Prepared) planPeers(ctx context.Context) error {
 	return each(p.members, func(local *member) error {
-		var toHub *Route
+		reach := func(issuer *member, secret string) error {
+			p.Routes = append(p.Routes, &Route{Holder: local.ID, Peer: issuer.ID, holder: local, issuer: issuer, secret: secret})
+			return local.preflightSecret(ctx, secret)
+		}
+		secret := model.ExchangeSecret // by which local also reads each of its peers in the hub
 		if p.hub != nil {
-			toHub = &Route{Holder: local.ID, Peer: HubID, holder: local, issuer: p.hub, secrets: []string{model.ExchangeSecret}}
-			p.Routes = append(p.Routes, toHub)
+			if err := reach(p.hub, secret); err != nil {
+				return err
+			}
 		}
 		for _, peer := range model.Without(p.members, func(m *member) bool { return m == local }) {
-			planned, err := local.planPeer(ctx, peer)
+			if p.hub == nil {
+				secret = model.PeerName(peer.ID)
+				if err := reach(peer, secret); err != nil {
+					return err
+				}
+			}
+			planned, err := local.planPeer(ctx, peer, secret)
 			if err != nil {
 				return err
 			}
 			p.peers = append(p.peers, planned)
 			if planned.replaces() {
 				p.Replaced = append(p.Replaced, Replacement{local.ID, peer.ID, planned.found.Spec.ClusterUID, peer.uid})
-			}
-			if secret := planned.wanted.Spec.KubeconfigSecret; toHub != nil { // where local reads each of its peers
-				toHub.secrets = append(toHub.secrets, secret)
-			} else {
-				p.Routes = append(p.Routes, &Route{Holder: local.ID, Peer: peer.ID, holder: local, issuer: peer, secrets: []string{secret}})
 			}
 		}
 		return nil
@@ -300,7 +303,7 @@ func (p *Prepared) Write(ctx context.Context) error {
 	}
 	// The Peers come last: a repeated join sees by them what an interrupted one replaces.
 	for _, planned := range p.peers {
-		if err := planned.holder.named(planned.write(ctx)); err != nil {
+		if err := planned.holder.named(planned.holder.apply(ctx, planned.object(), planned.note)); err != nil {
 			return err
 		}
 	}

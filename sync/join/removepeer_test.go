@@ -94,11 +94,7 @@ func TestAPeerIsDeletedOnceItsImportsAreRemoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var done []string
-			opts := Options{Progress: func(s Step) {
-				if s.Verb != Waiting {
-					done = append(done, strings.TrimPrefix(s.String(), "a: "))
-				}
-			}}.withDefaults()
+			opts := Options{Progress: func(s Step) { done = append(done, strings.TrimPrefix(s.String(), "a: ")) }}.withDefaults()
 			m := &member{Cluster: Cluster{ID: "a", Set: "prod", Namespace: "comity-system", Unattended: tc.unattended}, opts: opts, client: withObjects(t, tc.objects...)}
 			if err := forget(t.Context(), []end{{m, "b"}}, time.Millisecond); err != nil {
 				t.Fatal(err)

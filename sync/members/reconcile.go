@@ -108,17 +108,20 @@ func (s *Set) refreshAll(ctx context.Context, local client.Client) {
 			log.Info("token renewed")
 		}
 	}
+	due := map[string]*corev1.Secret{} // several peers have that of the hub
 	s.mu.Lock()
 	for _, m := range s.members {
 		if m.active != nil && m.next == nil && m.claim.refused.Reason == "" {
-			secret := m.claim.secret
-			group.Go(func() { renew(secret) })
+			due[m.claim.secret.Name] = m.claim.secret
 		}
 	}
-	if hub := s.hub; hub != nil {
-		group.Go(func() { renew(hub) })
+	if s.hub != nil {
+		due[s.hub.Name] = s.hub
 	}
 	s.mu.Unlock()
+	for _, secret := range due {
+		group.Go(func() { renew(secret) })
+	}
 	group.Wait()
 }
 

@@ -30,9 +30,7 @@ type report struct {
 func newReport(env *command.Env) *report { return &report{env: env, start: time.Now()} }
 
 func (r *report) step(step join.Step) {
-	if step.Verb != join.Waiting {
-		r.steps = append(r.steps, step)
-	}
+	r.steps = append(r.steps, step)
 	r.env.Printf("[%5.1fs] %s\n", time.Since(r.start).Seconds(), step)
 }
 
