@@ -76,10 +76,10 @@ func MemberProblem(id model.ClusterID, set string, uid types.UID, record *exchan
 	case spec.ClusterSet != set:
 		return problem(", spec.clusterSet: is %s; expected %q; remedy: join clusters of one set only",
 			model.Quote(spec.ClusterSet), set), false
-	case !uidPattern.MatchString(string(spec.ClusterUID)) && (spec.ClusterUID != "" || uid != ""):
+	case !uidPattern.MatchString(string(spec.ClusterUID)):
 		return problem(", spec.clusterUID: is %s; expected a UID; remedy: check Comity in cluster %s",
 			model.Quote(string(spec.ClusterUID)), id), false
-	case uid != "" && spec.ClusterUID != uid:
+	case spec.ClusterUID != uid:
 		return problem(", spec.clusterUID: is %s; expected %s, as in Peer %s; what was imported from it is kept; remedy: correct the Peer or the "+
 			"kubeconfig, or, if the cluster was made again, accept it with kubectl comity join --replace",
 			spec.ClusterUID, uid, id), true

@@ -71,20 +71,19 @@ func TestCopiesOfBothNamespacesAreMergedByName(t *testing.T) {
 func TestAMemberRecordHasToBeThatOfTheExpectedMember(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		uid     types.UID // that was read so far
+		uid     types.UID // that the Peer has
 		spec    *exchangev1alpha1.MemberRecordSpec
 		problem string
 		reused  bool
 	}{
-		{"the expected one", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u-1"}, "", false},
-		{"an earlier version published no UID", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set"}, "", false},
-		{"the cluster read so far", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u-1"}, "", false},
+		{"no UID is expected", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u-1"}, "spec.clusterUID: is u-1", true},
+		{"the expected one", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u-1"}, "", false},
 		{"none", "", nil, "MemberRecord comity-b/b: does not exist", false},
 		{"another id", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "c\x1b", ClusterSet: "set", ClusterUID: "u-1"}, `spec.clusterID: is "c\x1b"; expected "b"`, false},
 		{"another set", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "other"}, `spec.clusterSet: is "other"; expected "set"`, false},
 		{"no valid UID", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u\n1"}, `spec.clusterUID: is "u\n1"`, false},
 		{"a UID too long", "", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: types.UID(strings.Repeat("u", 129))}, "spec.clusterUID: is ", false},
-		{"the UID disappeared", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set"}, `spec.clusterUID: is ""; expected a UID`, false},
+		{"no UID", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set"}, `spec.clusterUID: is ""; expected a UID`, false},
 		{"another cluster has the id", "u-1", &exchangev1alpha1.MemberRecordSpec{ClusterID: "b", ClusterSet: "set", ClusterUID: "u-2"}, "spec.clusterUID: is u-2; expected u-1", true},
 	} {
 		var record *exchangev1alpha1.MemberRecord

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"path"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -218,16 +217,14 @@ func (s *Set) updateView(next view) {
 // Reasons for which a Peer is refused; NamespaceReserved is that of a part of it. ReasonInvalidKubeconfig alone
 // leaves the connection in use that an earlier kubeconfig made.
 const (
-	ReasonInvalidClusterID  = "InvalidClusterID"
 	ReasonOwnClusterID      = "OwnClusterID"
 	ReasonWrongClusterSet   = "WrongClusterSet"
-	ReasonInvalidPeer       = "InvalidPeer"
 	ReasonSecretMissing     = "SecretMissing"
 	ReasonInvalidKubeconfig = "InvalidKubeconfig"
 )
 
 // refusals are the reasons for which nothing is read by the credential of a Peer.
-var refusals = []string{ReasonInvalidClusterID, ReasonOwnClusterID, ReasonWrongClusterSet, ReasonInvalidPeer, ReasonSecretMissing, ReasonInvalidKubeconfig}
+var refusals = []string{ReasonOwnClusterID, ReasonWrongClusterSet, ReasonSecretMissing, ReasonInvalidKubeconfig}
 
 // because is a failure with a message as fmt.Sprintf makes it.
 func because(reason, format string, args ...any) remote.Failure {
@@ -250,14 +247,9 @@ type claim struct {
 
 // accepted is what the administrator accepts from a peer.
 type accepted struct {
-	// known is false if the lists cannot be read; then the Peer is refused.
-	known      bool
 	cidrs      []netip.Prefix
 	namespaces model.Namespaces
 }
-
-// refuses reports whether exports of namespace are known not to be accepted.
-func (a accepted) refuses(namespace string) bool { return a.known && !a.namespaces.Contains(namespace) }
 
 // unusable reports whether the peer is not read at all, not even by the connection that
 // an earlier kubeconfig made.
@@ -293,14 +285,14 @@ func (c claim) tokenExpires() *metav1.Time {
 	return ptr.To(metav1.Unix(token.Expires, 0).Rfc3339Copy())
 }
 
-// readPeer reads a Peer that is that of another cluster by its name.
+// readPeer reads a Peer that is that of another cluster by its name. The API server has checked
+// the form of each field.
 func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) claim {
-	out := claim{peer: peer, secret: secret}
-	out.accepted, out.refused = readAccepted(&peer.Spec)
+	out := claim{peer: peer, secret: secret, accepted: accepted{cidrs: model.ReadPrefixes(peer.Spec.AcceptedCIDRs...)}}
+	if names := peer.Spec.AcceptedNamespaces; names != nil {
+		out.accepted.namespaces = append(model.Namespaces{}, *names...)
+	}
 	switch {
-	case out.refused.Reason != "":
-	case peer.Spec.ClusterUID == "":
-		out.refused = because(ReasonInvalidPeer, "spec.clusterUID is empty; expected the UID of Namespace kube-system of cluster %s; remedy: run kubectl comity join again", peer.Name)
 	case peer.Spec.ClusterSet != o.ClusterSet:
 		out.refused = because(ReasonWrongClusterSet, "spec.clusterset is %s; expected %q, the clusterset of this cluster; remedy: correct one of them",
 			model.Quote(peer.Spec.ClusterSet), o.ClusterSet)
@@ -323,34 +315,4 @@ func (o *Options) readPeer(peer *exchangev1alpha1.Peer, secret *corev1.Secret) c
 		}
 	}
 	return out
-}
-
-// readAccepted reads the lists of spec. The schema validates them; one that cannot be
-// read all the same is not known, because a part of it is not what was meant.
-func readAccepted(spec *exchangev1alpha1.PeerSpec) (out accepted, refused remote.Failure) {
-	cidrs, err := model.ParsePrefixes(spec.AcceptedCIDRs)
-	if err != nil {
-		return accepted{}, because(ReasonInvalidPeer, "spec.acceptedCIDRs: %v; remedy: correct it", err)
-	}
-	out = accepted{known: true, cidrs: cidrs}
-	if spec.AcceptedNamespaces != nil {
-		out.namespaces = append(model.Namespaces{}, *spec.AcceptedNamespaces...)
-	}
-	for _, pattern := range out.namespaces {
-		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-			return accepted{}, because(ReasonInvalidPeer, "spec.acceptedNamespaces: %s is not a namespace or a glob such as \"team-*\"; remedy: correct it", model.Quote(pattern))
-		}
-	}
-	return out, remote.Failure{}
-}
-
-// misnamed is why a Peer can be that of no other cluster; the zero value if it can.
-func (o *Options) misnamed(peer *exchangev1alpha1.Peer) remote.Failure {
-	if _, err := model.ParseClusterID(peer.Name); err != nil {
-		return because(ReasonInvalidClusterID, "Peer %s, metadata.name: %v; remedy: delete the Peer, and run kubectl comity join", peer.Name, err)
-	}
-	if peer.Name != string(o.Self) {
-		return remote.Failure{}
-	}
-	return because(ReasonOwnClusterID, "Peer %s, metadata.name: is this cluster's own id; remedy: if that is wrong, correct it (--cluster-id, or ClusterProperty %s); otherwise delete the Peer", peer.Name, model.LabelClusterID)
 }

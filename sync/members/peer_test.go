@@ -33,11 +33,7 @@ func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
 		"another clusterset": {func(p *v1alpha1.Peer) { p.Spec.ClusterSet = "staging" }, ReasonWrongClusterSet, `spec.clusterset is "staging"; expected "prod"`},
 		"a misspelled Secret": {func(p *v1alpha1.Peer) { p.Spec.KubeconfigSecret = "pere-b" }, ReasonSecretMissing,
 			"spec.kubeconfigSecret: Secret comity-system/pere-b does not exist"},
-		"no UID": {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "" }, ReasonInvalidPeer, "spec.clusterUID is empty"},
-		"a range with host bits": {func(p *v1alpha1.Peer) { p.Spec.AcceptedCIDRs = []string{"10.1.0.0/16", "10.1.0.1/16"} }, ReasonInvalidPeer,
-			`spec.acceptedCIDRs: "10.1.0.1/16" is not an address range`},
-		"a namespace that cannot be read": {func(p *v1alpha1.Peer) { p.Spec.AcceptedNamespaces = &[]string{"[a"} }, ReasonInvalidPeer, `spec.acceptedNamespaces: "[a" is not a namespace`},
-		"another UID":                     {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, as in Peer b"},
+		"another UID": {func(p *v1alpha1.Peer) { p.Spec.ClusterUID = "uid-other" }, remote.ReasonClusterIDReused, "expected uid-other, as in Peer b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := exporting(t, 1)
@@ -56,9 +52,6 @@ func TestFault27APeerThatIsRefusedIsAMemberThatIsNotRead(t *testing.T) {
 			}
 			if w.times("cluster b") == told || w.exports(keyOf(0)) {
 				t.Error("it is read, or its change is not published")
-			}
-			if known := w.published(keyOf(0)).Accepted != nil; known == (c.reason == ReasonInvalidPeer && c.message[:13] != "spec.clusterU") {
-				t.Errorf("the filter is known: %v", known)
 			}
 			w.use(peer())
 			w.await("once corrected, it is read", func() bool { return w.member().Synced && w.condition(v1alpha1.PeerConnected) == "True Connected" })
@@ -130,7 +123,6 @@ func TestAPeerThatIsAbsentOrTerminatingIsNoMember(t *testing.T) {
 		"absent":                  nil,
 		"terminating":             {peer(func(p *v1alpha1.Peer) { p.DeletionTimestamp = &metav1.Time{} })},
 		"terminating and removed": {peer(func(p *v1alpha1.Peer) { p.DeletionTimestamp, p.Spec.Removed = &metav1.Time{}, true })},
-		"of a name that is no id": {peer(func(p *v1alpha1.Peer) { p.Name = "b.c" })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := exporting(t, 1)

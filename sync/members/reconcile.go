@@ -147,7 +147,6 @@ func (s *Set) use(peers []exchangev1alpha1.Peer, secrets []corev1.Secret) {
 			if uid := peer.Spec.ClusterUID; !peer.Spec.Removed && uid != "" && uid != s.opts.ClusterUID {
 				next.ownID = uid
 			}
-		case s.opts.misnamed(peer) != remote.Failure{}:
 		case peer.Spec.Removed:
 			next.removed = append(next.removed, id)
 		default:

@@ -187,9 +187,9 @@ func (s *Set) Read(key types.NamespacedName, withSlices bool) []exchange.Publish
 }
 
 func (s *Set) published(m *snapshot, key types.NamespacedName, withSlices bool) exchange.Published {
-	out := exchange.Published{Member: m.member(), Known: true, NotAccepted: m.accepted.refuses(key.Namespace)}
-	if m.accepted.known {
-		out.Accepted = &exchange.Filter{Accepted: m.accepted.cidrs, LocalCluster: s.opts.LocalCluster()}
+	out := exchange.Published{
+		Member: m.member(), Known: true, NotAccepted: !m.accepted.namespaces.Contains(key.Namespace),
+		Accepted: &exchange.Filter{Accepted: m.accepted.cidrs, LocalCluster: s.opts.LocalCluster()},
 	}
 	if m.from == nil {
 		return out

@@ -88,7 +88,7 @@ func (w *statusWriter) observe(id model.ClusterID) (observed, bool) {
 	w.set.mu.Unlock()
 	if o.read { // counting takes a while with many exports
 		o.invalid = from.Invalid()
-		o.exported, o.refusedExports = from.Count(func(namespace string) bool { return !accepted.refuses(namespace) })
+		o.exported, o.refusedExports = from.Count(accepted.namespaces.Contains)
 		o.imports = w.imports.Counts(id)
 	}
 	return o, true
@@ -306,7 +306,8 @@ func (w *statusWriter) Reconcile(ctx context.Context, request reconcile.Request)
 // wanted is the status that a Peer should have; false if that is not known yet.
 func (w *statusWriter) wanted(peer *exchangev1alpha1.Peer) (exchangev1alpha1.PeerStatus, bool) {
 	id, now := model.ClusterID(peer.Name), w.set.opts.Clock.Now()
-	if refused := w.set.opts.misnamed(peer); refused != (remote.Failure{}) {
+	if id == w.set.opts.Self {
+		refused := because(ReasonOwnClusterID, "Peer %s, metadata.name: is this cluster's own id; remedy: if that is wrong, correct it (--cluster-id, or ClusterProperty %s); otherwise delete the Peer", id, model.LabelClusterID)
 		return onlyConditions(peer, refused, "", now, exchangev1alpha1.PeerAccepted, exchangev1alpha1.PeerConnected), true
 	}
 	if peer.Spec.Removed {

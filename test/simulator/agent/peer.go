@@ -77,7 +77,7 @@ func (r *Peer) Synced() bool {
 		}
 	}
 	record, _ := r.members.Get(model.ExchangeNamespace(r.ID), string(r.ID)).(*exchangev1alpha1.MemberRecord)
-	problem, _ := exchange.MemberProblem(r.ID, ClusterSet, "", record)
+	problem, _ := exchange.MemberProblem(r.ID, ClusterSet, clusterUID, record)
 	return problem == ""
 }
 

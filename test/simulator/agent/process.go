@@ -36,6 +36,8 @@ import (
 const (
 	// ClusterSet is the set that all simulated clusters belong to.
 	ClusterSet = "set"
+	// clusterUID is that of every cluster.
+	clusterUID = "uid"
 	// Namespace is Comity's own.
 	Namespace = "comity-system"
 )

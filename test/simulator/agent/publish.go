@@ -173,7 +173,7 @@ func (p *Process) PublishMember() error {
 		return nil
 	}
 	current := get[exchangev1alpha1.MemberRecord](p, "MemberRecord", shared, string(p.ID))
-	known := exchangev1alpha1.MemberRecordSpec{ClusterSet: ClusterSet, Version: "simulated"}
+	known := exchangev1alpha1.MemberRecordSpec{ClusterSet: ClusterSet, ClusterUID: clusterUID, Version: "simulated"}
 	desired := decide.Member(p.ID, known, model.LocalCluster{}, current)
 	actions, _ := plan.Record(desired, current, false)
 	_, err := p.write(actions)
