@@ -30,11 +30,11 @@ func TestTheScopeIsWhatAllAllow(t *testing.T) {
 		"all three":                            {list: "b,c", selector: "region=eu", namespace: "c", want: "c"},
 		"a selector that cannot be read":       {selector: "a=b=c", says: []string{"ServiceExport shop/web", "comity.dev/export-to-selector", "exported nowhere"}},
 		"a selector that selects nobody":       {selector: "region=mars", says: []string{"ServiceExport shop/web", "comity.dev/export-to-selector", "none of the members"}},
-		"a list and a selector that part":      {list: "d", selector: "region=eu", says: []string{"selects b,c", "allows d"}},
+		"a list and a selector that part":      {list: "d", selector: "region=eu", says: []string{"export-to-selector: allows b,c of the members", "allow d"}},
 		"a selector beside a list that is bad": {list: "b,,c", selector: "region=eu", says: []string{"comity.dev/export-to:", "exported nowhere"}},
 		"a Namespace that cannot be read":      {namespace: "b,,c", says: []string{"Namespace shop, annotation comity.dev/export-to:", "exported nowhere"}},
-		"a list and a Namespace that part":     {list: "b,c", namespace: "d", says: []string{"names b,c", "Namespace allows d"}},
-		"a Namespace that parts from both":     {selector: "region=eu", namespace: "d", says: []string{"selects b,c", "Namespace allows d"}},
+		"a list and a Namespace that part":     {list: "b,c", namespace: "d", says: []string{"Namespace shop, annotation comity.dev/export-to: allows d", "allow b,c"}},
+		"a Namespace that parts from both":     {selector: "region=eu", namespace: "d", says: []string{"ServiceExport shop/web, annotation comity.dev/export-to-selector: allows b,c", "allow d"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := func(pairs ...string) map[string]string {

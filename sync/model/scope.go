@@ -155,45 +155,36 @@ func (s Scope) String() string {
 // too, if annotations allow no cluster in common.
 func EffectiveScope(key types.NamespacedName, export metav1.Object, namespace *corev1.Namespace, members []Member) (Scope, error) {
 	scope, err := ListedScope(key, export, namespace)
-	if err != nil {
-		return Scope{}, err
-	}
 	text, set := export.GetAnnotations()[AnnotationExportToSelector]
-	if !set {
-		return scope, nil
+	if err != nil || !set {
+		return scope, err
 	}
 	selected, err := ScopeOfSelector(text, members)
-	if err != nil {
-		return Scope{}, fmt.Errorf(scopeUnreadable, "ServiceExport "+key.String(), AnnotationExportToSelector, err)
-	}
-	both := scope.Intersect(selected)
-	if both.Empty() {
-		return both, fmt.Errorf("ServiceExport %s, annotation %s: %q selects %s of the members, annotation %s of it or of its Namespace allows %s, and no cluster is in both", key, AnnotationExportToSelector, text, cmp.Or(selected.String(), "none"), AnnotationExportTo, scope)
-	}
-	return both, nil
+	return narrowed(scope, "ServiceExport "+key.String(), AnnotationExportToSelector, selected, err)
 }
-
-const scopeUnreadable = "%s, annotation %s: %w; it is exported nowhere until that is corrected"
 
 // ListedScope is the part of EffectiveScope that depends on no member: the lists of the
 // ServiceExport and of its Namespace, and every cluster without one.
 func ListedScope(key types.NamespacedName, export metav1.Object, namespace *corev1.Namespace) (Scope, error) {
-	exportName, namespaceName := "ServiceExport "+key.String(), "Namespace "+key.Namespace
-	scope, err := ScopeOfExport(export)
-	if err != nil {
-		return Scope{}, fmt.Errorf(scopeUnreadable, exportName, AnnotationExportTo, err)
-	}
-	if namespace == nil {
-		return scope, nil
+	asked, err := ScopeOfExport(export)
+	scope, err := narrowed(ScopeAll(), "ServiceExport "+key.String(), AnnotationExportTo, asked, err)
+	if err != nil || namespace == nil {
+		return scope, err
 	}
 	limit, err := ScopeOfNamespace(namespace)
+	return narrowed(scope, "Namespace "+key.Namespace, AnnotationExportTo, limit, err)
+}
+
+// narrowed is the part of scope that an annotation of an object allows, unless err says why that
+// cannot be read.
+func narrowed(scope Scope, object, annotation string, allowed Scope, err error) (Scope, error) {
 	if err != nil {
-		return Scope{}, fmt.Errorf(scopeUnreadable, namespaceName, AnnotationExportTo, err)
+		return Scope{}, fmt.Errorf("%s, annotation %s: %w; it is exported nowhere until that is corrected", object, annotation, err)
 	}
-	both := scope.Intersect(limit)
+	both := scope.Intersect(allowed)
 	if both.Empty() {
-		return both, fmt.Errorf("%s: names %s, annotation %s of its Namespace allows %s, and no cluster is in both; change one of the two",
-			exportName, scope, AnnotationExportTo, limit)
+		err = fmt.Errorf("%s, annotation %s: allows %s of the members, the other annotations of the ServiceExport and its Namespace allow %s, and no cluster is in both; change one of them",
+			object, annotation, cmp.Or(allowed.String(), "none"), scope)
 	}
-	return both, nil
+	return both, err
 }
