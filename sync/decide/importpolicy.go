@@ -85,21 +85,16 @@ func (i *importing) ruleProblems() []model.Problem {
 		}
 		switch r := i.rulings[p.ID]; {
 		case r.denies():
-			out = append(out, problem(r.reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, r.why))
+			out = append(out, model.Problemf(r.reason, p.ID, "the export of cluster %s is not imported: %s", p.ID, r.why))
 		case p.Export == nil:
 		case r.outcome == decision.NotEvaluated:
-			out = append(out, problem(r.reason, p.ID, "whether the export of cluster %s may be imported is not known, so nothing new of it is: %s", p.ID, r.why))
+			out = append(out, model.Problemf(r.reason, p.ID, "whether the export of cluster %s may be imported is not known, so nothing new of it is: %s", p.ID, r.why))
 		case p.Verdict != nil && len(p.Verdict.Warnings) > 0:
 			// Of no cluster, since it is no reason to report: the export is imported.
-			out = append(out, problem(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", p.ID, joinViolations(p.Verdict.Warnings, " ")))
+			out = append(out, model.Problemf(model.ReasonPolicyWarning, "", "the export of cluster %s: %s", p.ID, joinViolations(p.Verdict.Warnings, " ")))
 		}
 	}
 	return out
-}
-
-// problem has a message that policies wrote, possibly with text of another cluster.
-func problem(reason string, of model.ClusterID, format string, args ...any) model.Problem {
-	return model.Problem{Reason: reason, Cluster: of, Message: model.OneLine(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 // rules are the reasons of problems that say that this cluster keeps an export out, or may.

@@ -74,5 +74,5 @@ func Member(self model.ClusterID, known exchangev1alpha1.MemberRecordSpec, local
 }
 
 func atMost(prefixes []netip.Prefix) []string {
-	return model.PrefixTexts(prefixes[:min(len(prefixes), maxCIDRs)])
+	return model.Map(prefixes[:min(len(prefixes), maxCIDRs)], netip.Prefix.String)
 }

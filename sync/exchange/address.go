@@ -123,7 +123,7 @@ func leftOut(reason string, cluster model.ClusterID, filter Filter) (what, why s
 }
 
 func join(prefixes []netip.Prefix) string {
-	return model.Bound(strings.Join(model.PrefixTexts(prefixes), ","), 256)
+	return model.Bound(strings.Join(model.Map(prefixes, netip.Prefix.String), ","), 256)
 }
 
 // Targets are the TCP addresses of the ready endpoints, or of all if none is ready.

@@ -194,7 +194,7 @@ func (m *member) learn(ctx context.Context) error {
 	if len(m.ranges.Pods) == 0 && m.PodCIDRs == nil {
 		m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
 		var nodes corev1.NodeList
-		if err := m.list(ctx, &nodes); err != nil {
+		if err := m.client.List(ctx, &nodes); err != nil {
 			return err
 		}
 		for i := range nodes.Items {
@@ -205,7 +205,7 @@ func (m *member) learn(ctx context.Context) error {
 		return nil
 	}
 	var list networkingv1.ServiceCIDRList // which exist from Kubernetes 1.33 on
-	err = m.list(ctx, &list)
+	err = m.client.List(ctx, &list)
 	for i := range list.Items {
 		m.ranges.Services = append(m.ranges.Services, model.ReadPrefixes(list.Items[i].Spec.CIDRs...)...)
 	}

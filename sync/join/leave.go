@@ -176,11 +176,10 @@ func (m *member) purgeConditions(ctx context.Context) error {
 		if !model.AppliedBy(object, model.FieldOwner, "status") {
 			return nil
 		}
-		nothing := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"namespace":%q,"name":%q,"uid":%q}}`,
-			serviceExport.GroupVersion().String(), serviceExport.Kind, object.Namespace, object.Name, object.UID)
 		if !m.opts.DryRun {
-			err := m.client.SubResource("status").Patch(ctx, object, client.RawPatch(types.ApplyPatchType, []byte(nothing)),
-				client.FieldOwner(model.FieldOwner), client.ForceOwnership)
+			nothing := model.StatusOf(object, serviceExport, &struct{}{})
+			delete(nothing.Object, "status")
+			err := m.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(nothing), client.FieldOwner(model.FieldOwner), client.ForceOwnership)
 			if client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("take the conditions off ServiceExport %s: %w", client.ObjectKeyFromObject(object), err)
 			}

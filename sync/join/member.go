@@ -108,14 +108,6 @@ func (m *member) get(ctx context.Context, namespace, name string, into client.Ob
 	return nil
 }
 
-// list reads all objects of a kind.
-func (m *member) list(ctx context.Context, into client.ObjectList, which ...client.ListOption) error {
-	if err := m.client.List(ctx, into, which...); err != nil {
-		return fmt.Errorf("list %s: %w", strings.TrimSuffix(m.kindOf(into).Kind, "List")+"s", err)
-	}
-	return nil
-}
-
 // each calls do for all members until it fails.
 func each(members []*member, do func(*member) error) error {
 	for _, m := range members {

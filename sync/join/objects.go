@@ -164,7 +164,7 @@ func secret(namespace, name string) *corev1.Secret {
 
 // formatCIDRs lists prefixes in order, each once.
 func formatCIDRs(prefixes []netip.Prefix) []string {
-	return sets.List(sets.New(model.PrefixTexts(prefixes)...))
+	return sets.List(sets.New(model.Map(prefixes, netip.Prefix.String)...))
 }
 
 func meta(namespace, name string) metav1.ObjectMeta {
@@ -233,7 +233,7 @@ func (m *member) refuseForeign(ctx context.Context, found *corev1.Namespace, rol
 		}
 	}
 	var bindings rbacv1.RoleBindingList
-	if err := m.list(ctx, &bindings, client.InNamespace(found.Name)); err != nil {
+	if err := m.client.List(ctx, &bindings, client.InNamespace(found.Name)); err != nil {
 		return err
 	}
 	for i := range bindings.Items {

@@ -195,7 +195,7 @@ func (m *member) checkNamespaces(ctx context.Context) (uids map[string]types.UID
 		}
 		if len(uids) == 0 {
 			var roles rbacv1.RoleList // that joins gave to accounts in Comity's namespace
-			if err := m.list(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner}); err != nil {
+			if err := m.client.List(ctx, &roles, client.InNamespace(m.Namespace), client.MatchingLabels{managedByLabel: FieldOwner}); err != nil {
 				return nil, nil, err
 			}
 			recorded = roles.Items

@@ -265,11 +265,6 @@ func ParseAgentInfo(annotations map[string]string) (info AgentInfo, err error) {
 	return info, nil
 }
 
-// PrefixTexts are prefixes as text.
-func PrefixTexts(prefixes []netip.Prefix) []string {
-	return Map(prefixes, netip.Prefix.String)
-}
-
 // ParsePrefixes reads address ranges. One with bits set after the prefix is refused: it is not clear what was meant.
 // So is an IPv4-mapped IPv6 one, which contains no address of a pod.
 func ParsePrefixes(texts []string) (prefixes []netip.Prefix, err error) {

@@ -176,9 +176,10 @@ type Problem struct {
 	Message string
 }
 
-// Problemf is a problem with a message in the format of fmt.Sprintf.
+// Problemf is a problem with a message in the format of fmt.Sprintf, which may have text of
+// policies or of another cluster.
 func Problemf(reason string, cluster ClusterID, format string, args ...any) Problem {
-	return Problem{Reason: reason, Cluster: cluster, Message: fmt.Sprintf(format, args...)}
+	return Problem{Reason: reason, Cluster: cluster, Message: OneLine(fmt.Sprintf(format, args...), MaxEventNote)}
 }
 
 // Reasons of problems.

@@ -212,7 +212,7 @@ type importer struct {
 	pods []netip.Prefix
 }
 
-func (i importer) String() string { return strings.Join(model.PrefixTexts(i.pods), ", ") }
+func (i importer) String() string { return strings.Join(model.Map(i.pods, netip.Prefix.String), ", ") }
 
 // Scope has the peers that may import an export.
 func Scope(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, peers []v1alpha1.Peer) (model.Scope, error) {
@@ -239,7 +239,7 @@ func importers(export *mcsv1beta1.ServiceExport, namespace *corev1.Namespace, pe
 func build(service corev1.Service, from []importer) *networkingv1.NetworkPolicy {
 	rule := networkingv1.NetworkPolicyIngressRule{}
 	for _, i := range from {
-		for _, text := range model.PrefixTexts(i.pods) {
+		for _, text := range model.Map(i.pods, netip.Prefix.String) {
 			rule.From = append(rule.From, networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: text}})
 		}
 	}
