@@ -259,7 +259,7 @@ func TestPortsThatTheServiceDoesNotHaveAreRefusedWithoutAskingAPolicy(t *testing
 		reviewed bool
 	}{
 		{"it has the port", admissionv1.Create, nil, core(nil, ports("http", "admin")), http.StatusOK, "", true},
-		{"it has not", admissionv1.Create, nil, core(nil, ports("web")), http.StatusBadRequest, `has no port named "http"; it has "web"`, false},
+		{"it has not", admissionv1.Create, nil, core(nil, ports("web")), http.StatusBadRequest, `has no port named "http"; its ports: "web"`, false},
 		{"it does not exist yet", admissionv1.Create, nil, core(nil), http.StatusOK, "", true},
 		{"an update that names the port", admissionv1.Update, plain, core(nil, ports("web")), http.StatusBadRequest, `has no port named "http"`, false},
 		{"an update of something else reads no Service", admissionv1.Update,

@@ -52,8 +52,8 @@ func TestAListOfPortsThatCannotBeFollowed(t *testing.T) {
 		warning, fails string
 	}{
 		{"every name exists", "dns,http", []string{"http", "dns"}, "", ""},
-		{"one of two names exists", "dns,metrics", []string{"dns"}, `has no port named "metrics"; it has "http", "dns"`, ""},
-		{"no name exists", "metrics", nil, "", `has no port named "metrics"; it has "http", "dns"; correct the annotation, or the names of the ports; it is exported nowhere`},
+		{"one of two names exists", "dns,metrics", []string{"dns"}, `has no port named "metrics"; its ports: "http", "dns"`, ""},
+		{"no name exists", "metrics", nil, "", `has no port named "metrics"; its ports: "http", "dns"; correct the annotation, or the names of the ports; it is exported nowhere`},
 		{"it cannot be read", "dns,,http", nil, "", `item 2 of "dns,,http" is empty`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -249,21 +249,8 @@ func (s PortSelection) Missing(key types.NamespacedName, service *corev1.Service
 	if len(missing) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("ServiceExport %s, annotation %s: the Service has no port named %s; it has %s; correct the annotation, or the names of the ports",
-		key, AnnotationExportPorts, quoted(missing), portNames(service.Spec.Ports))
-}
-
-// portNames lists the names of ports for a message.
-func portNames(ports []corev1.ServicePort) string {
-	names := Map(ports, func(p corev1.ServicePort) string { return p.Name })
-	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-	switch {
-	case len(names) > 0:
-		return quoted(names)
-	case len(ports) > 0:
-		return "one port without a name"
-	}
-	return "no ports"
+	return fmt.Sprintf("ServiceExport %s, annotation %s: the Service has no port named %s; its ports: %s; correct the annotation, or the names of the ports",
+		key, AnnotationExportPorts, quoted(missing), cmp.Or(quoted(Map(service.Spec.Ports, func(p corev1.ServicePort) string { return p.Name })), "none"))
 }
 
 // quoted lists the first names, quoted, and counts the rest.

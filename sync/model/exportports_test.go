@@ -109,10 +109,10 @@ func TestMissingPortsAreNamed(t *testing.T) {
 		want    string
 	}{
 		{"none", []string{"http"}, withPorts("http", "grpc"), ""},
-		{"one of two", []string{"http", "metrics"}, withPorts("http", "grpc"), start + `"metrics"; it has "http", "grpc"; correct the annotation, or the names of the ports`},
-		{"two of a port without a name", []string{"a", "b"}, withPorts(""), start + `"a", "b"; it has one port without a name; correct`},
-		{"of no port", []string{"a"}, withPorts(), start + `"a"; it has no ports; correct`},
-		{"many", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, withPorts("http"), `"h" and 2 more; it has`},
+		{"one of two", []string{"http", "metrics"}, withPorts("http", "grpc"), start + `"metrics"; its ports: "http", "grpc"; correct the annotation, or the names of the ports`},
+		{"two of a port without a name", []string{"a", "b"}, withPorts(""), start + `"a", "b"; its ports: ""; correct`},
+		{"of no port", []string{"a"}, withPorts(), start + `"a"; its ports: none; correct`},
+		{"many", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, withPorts("http"), `"h" and 2 more; its ports: `},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := model.PortsNamed(tc.names...).Missing(key, tc.service)

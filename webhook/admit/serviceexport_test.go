@@ -94,7 +94,7 @@ func TestCheckPorts(t *testing.T) {
 		{"a list before there is a Service", metadata(nil, m{ports: "metrics"}), nil, nil, ""},
 		{
 			"a name that the Service does not have", metadata(nil, m{ports: "http,metrics"}), nil, service,
-			start + `the Service has no port named "metrics"; it has "http", "admin"; correct the annotation, or the names of the ports` + remedy,
+			start + `the Service has no port named "metrics"; its ports: "http", "admin"; correct the annotation, or the names of the ports` + remedy,
 		},
 		{
 			"an empty list", metadata(nil, m{ports: ""}), nil, service,

@@ -158,7 +158,7 @@ func TestTheEffectiveScopeIsTheOneThatIsPublished(t *testing.T) {
 			map[string]string{model.AnnotationExportTo: "c,d"}, decision.Scope{Clusters: []string{"c"}}, "",
 		},
 		{"a selector that cannot be read", map[string]string{model.AnnotationExportToSelector: "a=b=c"}, nil, decision.Scope{}, "exported nowhere until that is corrected"},
-		{"a selector that selects nothing", map[string]string{model.AnnotationExportToSelector: "region=mars"}, nil, decision.Scope{}, "selects none of the members"},
+		{"a selector that selects nothing", map[string]string{model.AnnotationExportToSelector: "region=mars"}, nil, decision.Scope{}, "allows none of the members"},
 		{"a Namespace that allows nothing of it", map[string]string{model.AnnotationExportTo: "b"}, map[string]string{model.AnnotationExportTo: "c"}, decision.Scope{}, "no cluster is in both"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

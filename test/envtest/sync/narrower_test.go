@@ -112,7 +112,7 @@ var _ = Describe("An export that names its ports", func() {
 		web.Spec.Ports[0].Name = "web"
 		Expect(a.client.Update(ctx(), web)).To(Succeed())
 		Eventually(func() []string { return a.records(ns, "web") }).Should(Equal([]string{"withdrawal in comity-a"}))
-		Eventually(func() string { return a.says(ns, "web") }).Should(ContainSubstring(`has no port named "http"; it has "web", "admin"`))
+		Eventually(func() string { return a.says(ns, "web") }).Should(ContainSubstring(`has no port named "http"; its ports: "web", "admin"`))
 		for _, c := range []*cluster{a, b} {
 			Eventually(func() []string { return c.importedPorts(ns, "web") }).Should(Equal([]string{"service http"}), "it keeps its address in cluster %s", c.id)
 		}

@@ -85,7 +85,7 @@ var _ = Describe("The ports of an export", func() {
 					ContainSubstring("ServiceExport "+namespace+"/web, annotation comity.dev/export-ports: "),
 					ContainSubstring(says), ContainSubstring("Remedy: "))))
 			},
-			Entry("when the Service has no port of a name", "http,metrics", `has no port named "metrics"; it has "http", "admin"`),
+			Entry("when the Service has no port of a name", "http,metrics", `has no port named "metrics"; its ports: "http", "admin"`),
 			Entry("when they name nothing", "", "names no port"),
 			Entry("when an item is empty", "http,,admin", `item 2 of "http,,admin" is empty`),
 			Entry("when a name is repeated", "http,http", `repeats "http"`),
@@ -105,7 +105,7 @@ var _ = Describe("The ports of an export", func() {
 
 		By("an update of the list")
 		stored.Annotations[model.AnnotationExportPorts] = "web"
-		Expect(k8s.Update(ctx, stored)).To(MatchError(ContainSubstring(`has no port named "web"; it has "grpc"`)))
+		Expect(k8s.Update(ctx, stored)).To(MatchError(ContainSubstring(`has no port named "web"; its ports: "grpc"`)))
 		stored.Annotations[model.AnnotationExportPorts] = "grpc"
 		Expect(k8s.Update(ctx, stored)).To(Succeed())
 	})
