@@ -100,12 +100,11 @@ func (m *member) planPeer(ctx context.Context, peer *member, secret string) (pla
 	return plan, nil
 }
 
-// object is what is applied. A join of a cluster that was removed takes that back.
+// object is what is applied. A join of a cluster that was removed takes that back, and one that
+// is repeated writes the same.
 func (p plannedPeer) object() *unstructured.Unstructured {
 	object := p.holder.toApply(p.wanted)
-	if p.found.Spec.Removed {
-		_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
-	}
+	_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
 	return object
 }
 
