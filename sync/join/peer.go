@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -100,12 +102,26 @@ func (m *member) planPeer(ctx context.Context, peer *member, secret string) (pla
 	return plan, nil
 }
 
-// object is what is applied. A join of a cluster that was removed takes that back, and one that
-// is repeated writes the same.
+// object is what is applied. A join of a cluster that was removed takes that back.
 func (p plannedPeer) object() *unstructured.Unstructured {
 	object := p.holder.toApply(p.wanted)
-	_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
+	if p.found.Spec.Removed {
+		_ = unstructured.SetNestedField(object.Object, false, "spec", "removed") // there is a spec
+	}
 	return object
+}
+
+// write brings the Peer up to date.
+func (p plannedPeer) write(ctx context.Context) error {
+	after, found := p.wanted.Spec, p.found.Labels
+	after.ConfirmMissingBefore = p.found.Spec.ConfirmMissingBefore
+	after.Drained, after.IgnoreDrain = p.found.Spec.Drained, p.found.Spec.IgnoreDrain // an administrator's
+	// To apply the same values again could still write their new ownership.
+	if equality.Semantic.DeepEqual(after, p.found.Spec) && labels.Equals(found, labels.Merge(found, p.wanted.Labels)) {
+		p.holder.report(p.wanted, Unchanged, p.note)
+		return nil
+	}
+	return p.holder.apply(ctx, p.object(), p.note)
 }
 
 // namespacesFrom are the namespaces accepted from peer, and says so if they are new.

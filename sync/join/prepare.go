@@ -303,7 +303,7 @@ func (p *Prepared) Write(ctx context.Context) error {
 	}
 	// The Peers come last: a repeated join sees by them what an interrupted one replaces.
 	for _, planned := range p.peers {
-		if err := planned.holder.named(planned.holder.apply(ctx, planned.object(), planned.note)); err != nil {
+		if err := planned.holder.named(planned.write(ctx)); err != nil {
 			return err
 		}
 	}
