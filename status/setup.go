@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -180,7 +182,12 @@ func (r reconciler) setupImports(mgr ctrl.Manager, observed <-chan struct{}) err
 	return r.controller(mgr, "status-serviceimport", changed).
 		Watches(&mcsv1beta1.ServiceImport{}, changed.ByComity(notify.Itself)).
 		Watches(&corev1.Service{}, byLabel).
-		Watches(&discoveryv1.EndpointSlice{}, byLabel).
+		// Only whether there are slices and endpoints matters, not which.
+		Watches(&discoveryv1.EndpointSlice{}, byLabel, builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) || isEmpty(e.ObjectOld) != isEmpty(e.ObjectNew)
+			},
+		})).
 		Complete(reconcile.Func(r.reconcileImport))
 }
 
@@ -199,4 +206,10 @@ func importOf(_ context.Context, object client.Object) []types.NamespacedName {
 		return nil
 	}
 	return []types.NamespacedName{{Namespace: object.GetNamespace(), Name: name}}
+}
+
+// isEmpty reports whether an EndpointSlice has no endpoint.
+func isEmpty(object client.Object) bool {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	return ok && len(slice.Endpoints) == 0
 }
