@@ -59,7 +59,7 @@ func TestWhyAPeerCannotBeReadIsToldInOurWords(t *testing.T) {
 			server, ca := apiServer(t, c.answer)
 			config := &rest.Config{Host: server.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 			told := make(chan Failure, 100)
-			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: logr.Discard(), Hooks: Hooks{
+			conn, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", ClusterUID: "uid-b", Config: config, Log: logr.Discard(), Hooks: Hooks{
 				Changed: func(change model.MemberChange) {
 					t.Errorf("told of a change %v of %s", change.What, change.Key)
 				},

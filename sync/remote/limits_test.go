@@ -44,7 +44,7 @@ func connected(t *testing.T, limits budget.Limits, p *peer) *Connection {
 	server, ca := apiServer(t, p.ServeHTTP)
 	config := &rest.Config{Host: server.URL, BearerToken: "one", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 	log := funcr.New(func(prefix, args string) { p.change(func() { p.logged = append(p.logged, prefix+args) }) }, funcr.Options{})
-	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", Config: config, Log: log, Limits: limits, Hooks: Hooks{
+	c, err := Connect(context.Background(), Options{ID: "b", Self: "a", ClusterSet: "prod", ClusterUID: "uid-b", Config: config, Log: log, Limits: limits, Hooks: Hooks{
 		LeaseRead: func(*Connection, string) {},
 		Changed: func(change model.MemberChange) {
 			if change.What == model.ReportChanged && change.Key == (types.NamespacedName{}) {
