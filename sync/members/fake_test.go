@@ -57,7 +57,11 @@ func newRemoteServer(t *testing.T) *remoteServer {
 	r.server = httptest.NewUnstartedServer(r)
 	r.server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	r.server.StartTLS()
-	t.Cleanup(func() { r.server.CloseClientConnections(); r.server.Close() })
+	t.Cleanup(func() {
+		_ = r.server.Listener.Close() // no watch is opened again meanwhile, for which Close would wait
+		r.server.CloseClientConnections()
+		r.server.Close()
+	})
 	r.put("memberrecords", memberRecord("uid-b"))
 	return r
 }
