@@ -167,7 +167,7 @@ var _ = Describe("FAULT 38: a second cluster with the id of a member of the hub"
 
 		By("giving it what the member has, as the same manifests from Git do")
 		secret, peer := &corev1.Secret{}, &exchangev1alpha1.Peer{}
-		Expect(first.client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: model.PeerName("c")}, secret)).To(Succeed())
+		Expect(first.client.Get(ctx, client.ObjectKey{Namespace: install.Namespace, Name: model.ExchangeSecret}, secret)).To(Succeed())
 		Expect(first.client.Get(ctx, client.ObjectKey{Name: "c"}, peer)).To(Succeed())
 		Expect(second.client.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Name, Labels: secret.Labels}, Data: secret.Data,
@@ -245,7 +245,6 @@ var _ = Describe("FAULT 38: a second cluster with the id of a member of the hub"
 		}
 		gone(theHub.client, "comity-b", "member-y", &rbacv1.RoleBinding{})
 		gone(theHub.client, join.DefaultNamespace, "member-y", &rbacv1.Role{})
-		gone(first.client, install.Namespace, "peer-y", &corev1.Secret{})
 		gone(first.client, "", "y", &exchangev1alpha1.Peer{})
 		for _, name := range []string{"comity-y", "comity-y-to-b", "comity-b-to-y"} {
 			ns := &corev1.Namespace{}
