@@ -188,17 +188,20 @@ func (m *member) learn(ctx context.Context) error {
 	}
 	if m.PodCIDRs == nil {
 		// The range of the whole cluster covers Nodes that are still to come; only kubeadm
-		// writes it down.
-		m.ranges.Pods, m.ranges.Source = model.ReadPrefixes(config.Networking["podSubnet"]), "the pod subnet of the cluster"
-	}
-	if len(m.ranges.Pods) == 0 && m.PodCIDRs == nil {
-		m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+		// writes it down. What Nodes have beyond it counts too.
+		whole := model.ReadPrefixes(config.Networking["podSubnet"])
+		m.ranges.Pods, m.ranges.Source = whole, "the pod subnet of the cluster"
 		var nodes corev1.NodeList
 		if err := m.client.List(ctx, &nodes); err != nil {
 			return err
 		}
 		for i := range nodes.Items {
-			m.ranges.Pods = append(m.ranges.Pods, model.ReadPrefixes(nodes.Items[i].Spec.PodCIDRs...)...)
+			for _, prefix := range model.ReadPrefixes(nodes.Items[i].Spec.PodCIDRs...) {
+				if !covered(prefix, whole) {
+					m.ranges.Pods = append(m.ranges.Pods, prefix)
+					m.ranges.Source = "the pod ranges of its nodes; pass --pod-cidrs with the range of the whole cluster if nodes may be added"
+				}
+			}
 		}
 	}
 	if m.ServiceCIDRs != nil {
@@ -276,4 +279,11 @@ func acceptedFrom(peer *member, stored []string) (accepted []string, note string
 		note = fmt.Sprintf("accepts %s from %s, %s", cmp.Or(strings.Join(accepted, ","), "no address"), peer.ID, source)
 	}
 	return accepted, note, err
+}
+
+// covered reports whether every address of a range is in one of others.
+func covered(inner netip.Prefix, others []netip.Prefix) bool {
+	return slices.ContainsFunc(others, func(outer netip.Prefix) bool {
+		return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+	})
 }
