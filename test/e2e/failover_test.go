@@ -72,7 +72,7 @@ var _ = Describe("Traffic to a Service of a and b, and to one of a alone", Order
 		DeferCleanup(func(ctx SpecContext) { shell.run(ctx, "kubectl comity resume a --context b") })
 		Expect(shell.run(ctx, "kubectl comity drain a --context b")).To(And(ContainSubstring("cluster a is drained"), ContainSubstring(alone.String())))
 		clusterB.expectAnswers(ctx, hostOf(web), servicePort, pods["b"]...)
-		Expect(clusterB.expectSource(ctx, web, condition.ReasonDrained)).To(ContainSubstring("a is Drained"))
+		Expect(clusterB.expectSource(ctx, web, condition.ReasonDrained)).To(ContainSubstring("Drained in a"))
 		Expect(shell.run(ctx, "kubectl --context b get peers")).To(ContainSubstring("DRAINED"))
 		By("replacing the leader of b")
 		drained := clusterB.slicesFrom(ctx, web, "a")
