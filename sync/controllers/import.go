@@ -72,7 +72,7 @@ func (i *importController) subscribe(changed func(notify.Change)) (cancel func()
 	return i.Peers.Subscribe(func(c model.MemberChange) {
 		from, keys := notify.Origin(c.ID), []types.NamespacedName{c.Key} // one key, or all
 		switch c.What {
-		case model.ExportChanged, model.MemberOther, model.HeartbeatBack:
+		case model.ExportChanged, model.EndpointsChanged, model.MemberOther, model.HeartbeatBack:
 		case model.NamespaceChanged:
 			keys, _ = i.keysIn(context.Background(), c.Key.Name) // caches: it does not wait, nor fail
 		case model.HeartbeatFirst, model.HeartbeatMissing:

@@ -233,7 +233,7 @@ func (r *importRecordController) plan(ctx context.Context, key types.NamespacedN
 	}
 	v.Namespace = decide.Namespace(r.Self, key.Namespace, namespace, r.Namespace)
 	v.Observation = r.observations.OfImport(key)
-	v.Peers = r.Peers.Read(key, len(v.Observation.Problems) > 0)
+	v.Peers = r.Peers.Read(key, false)
 	for _, p := range v.Peers {
 		namespace := model.ScopedExchangeNamespace(r.Self, p.ID)
 		v.Unavailable[namespace] = r.problem(ctx, namespace)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -67,6 +68,7 @@ func (i *importing) kept() sets.Set[model.ClusterID] {
 func (i *importing) reported(e model.Entry) model.Source {
 	s := i.sources[e.Cluster].Source
 	s.Cluster, s.UID, s.Since = e.Cluster, e.UID, e.Since
+	s.HasEndpoints = slices.ContainsFunc(i.known(e.Cluster).Slices, func(o *discoveryv1.EndpointSlice) bool { return len(o.Endpoints) > 0 })
 	return s
 }
 

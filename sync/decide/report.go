@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/comity-mcs/comity/sync/exchange"
@@ -27,9 +26,8 @@ type ReportView struct {
 	ImportDisabled bool
 	// Namespace is that of the namespace to import into, in this cluster.
 	Namespace model.Report
-	// Peers are what the other clusters publish under that name, with slices if the
-	// Observation has problems: that of the members, and of the clusters that were removed.
-	// What was reported to these goes.
+	// Peers are what the other clusters publish under that name, without slices: that of the
+	// members, and of the clusters that were removed. What was reported to these goes.
 	Peers []exchange.Published
 	// Observation is what was found of the import; empty as long as it was not reconciled.
 	Observation model.Observation
@@ -143,8 +141,8 @@ func (v ReportView) result(from exchange.Published) (model.Report, bool) {
 		return model.Report{Imported: true, Reason: model.ReasonImported}, true
 	}
 	kept := slices.ContainsFunc(leftOut, func(p model.Problem) bool { return p.Reason == model.ReasonSliceMissing })
-	isPart := slices.ContainsFunc(from.Slices, func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) > 0 })
-	return model.Report{Imported: kept || isPart, Reason: leftOut[0].Reason, Message: model.Bound(strings.Join(slices.Compact(model.Map(leftOut, v.tell)), "; "), maxMessage)}, true
+	found, _ := v.Observation.Source(source)
+	return model.Report{Imported: kept || found.HasEndpoints, Reason: leftOut[0].Reason, Message: model.Bound(strings.Join(slices.Compact(model.Map(leftOut, v.tell)), "; "), maxMessage)}, true
 }
 
 // contributes reports whether something of source is imported, or kept.

@@ -24,6 +24,7 @@ import (
 func seen(problems []model.Problem, clusters ...model.ClusterID) model.Observation {
 	o := model.Observation{Import: &model.Import{Key: web}, Problems: problems}
 	for _, id := range clusters {
+		o.Sources = append(o.Sources, model.Source{Cluster: id, HasEndpoints: true})
 		o.Import.Constituents = append(o.Import.Constituents, model.Constituent{SourceExport: model.SourceExport{Cluster: id}})
 	}
 	return o
@@ -45,8 +46,6 @@ func heldBy(id, over model.ClusterID) []model.Takeover {
 	return []model.Takeover{{By: model.SourceExport{Cluster: id}, Decider: model.SourceExport{Cluster: over}, Fields: []string{"type"}, Changes: "secret"}}
 }
 
-var someEndpoints = []*discoveryv1.EndpointSlice{{Endpoints: make([]discoveryv1.Endpoint, 1)}}
-
 // parts are those of a view: what the members are, and what they export.
 type parts struct {
 	Members     []model.Member
@@ -60,7 +59,7 @@ type parts struct {
 func (p parts) view(self model.ClusterID) ReportView {
 	v := ReportView{Key: web, Self: self, Namespace: namespaceReady, Observation: p.Observation, Unavailable: p.Unavailable}
 	for _, m := range p.Members {
-		peer := exchange.Published{Member: m, Removed: slices.Contains(p.Removed, m.ID), Slices: someEndpoints}
+		peer := exchange.Published{Member: m, Removed: slices.Contains(p.Removed, m.ID)}
 		for _, e := range p.Exports {
 			if e.Cluster == m.ID {
 				peer.Export = &e
@@ -143,7 +142,8 @@ func TestTheResultOfAnImport(t *testing.T) {
 		{name: "some endpoints are left out", change: func(s *ReportView) { s.Observation = seen([]model.Problem{overlap}, "a") },
 			want: model.Report{Imported: true, Reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "all endpoints are left out", change: func(s *ReportView) {
-			s.Observation, s.Peers[0].Slices = seen([]model.Problem{overlap}, "a"), nil
+			s.Observation = seen([]model.Problem{overlap}, "a")
+			s.Observation.Sources[0].HasEndpoints = false
 		}, want: model.Report{Reason: model.ReasonAddressOverlap}, says: overlap.Message},
 		{name: "it waits for what is not read", change: func(s *ReportView) { s.Observation.Freeze = frozenBy("c", model.SourceNotRead) },
 			want: model.Report{Imported: true, Reason: model.ReasonFrozen}, says: "the export of another cluster decides the import"},
@@ -167,7 +167,7 @@ func TestTheResultOfAnImport(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := ReportView{
 				Key: web, Self: "b", Namespace: namespaceReady,
-				Observation: seen(nil, "a", "c"), Peers: []exchange.Published{{Member: model.Member{ID: "a"}, Slices: someEndpoints}},
+				Observation: seen(nil, "a", "c"), Peers: []exchange.Published{{Member: model.Member{ID: "a"}}},
 			}
 			c.change(&s)
 			got, known := s.result(s.Peers[0])
@@ -190,7 +190,7 @@ func TestManyProblemsFitIntoARecord(t *testing.T) {
 		problems = append(problems, model.Problem{Reason: model.ReasonInvalidEndpoints, Cluster: "a", Message: strings.Repeat("ü", len(problems)+1)})
 	}
 	s := ReportView{Key: web, Self: "b", Namespace: namespaceReady, Observation: seen(problems, "a")}
-	got, _ := s.result(exchange.Published{Member: model.Member{ID: "a"}, Slices: someEndpoints})
+	got, _ := s.result(exchange.Published{Member: model.Member{ID: "a"}})
 	if len(got.Message) > maxMessage {
 		t.Errorf("%d bytes", len(got.Message))
 	}
@@ -288,5 +288,19 @@ func TestWhatIsReportedToWhom(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestAnExportIsReportedAsImportedWhileAnyOfItsEndpointsIs(t *testing.T) {
+	s := newStory(t, "c")
+	s.publishes("c", at(-10))
+	s.peer("c").Problems = []model.Problem{{Reason: model.ReasonAddressOverlap, Cluster: "c", Message: "one address is left out"}}
+	for _, endpoints := range [][]discoveryv1.Endpoint{s.peer("c").Slices[0].Endpoints, nil} {
+		s.peer("c").Slices[0].Endpoints = endpoints
+		s.step()
+		desired, _ := Report(ReportView{Key: web, Self: "a", Namespace: namespaceReady, Peers: s.v.Peers, Observation: s.last.Finding.Observation})
+		if got := desired["comity-a-to-c"]; got.Imported != (len(endpoints) > 0) || got.Reason != model.ReasonAddressOverlap {
+			t.Errorf("with %d endpoints: %+v", len(endpoints), got)
+		}
 	}
 }

@@ -82,7 +82,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.set.Subscribe(func(c model.MemberChange) {
 		switch c.What {
-		case model.ExportChanged:
+		case model.ExportChanged, model.EndpointsChanged:
 			w.note(c.Key.String())
 			return
 		case model.ReportChanged:

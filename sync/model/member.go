@@ -121,7 +121,7 @@ type Liveness struct {
 type MemberChange struct {
 	ID   ClusterID
 	What MemberChanged
-	// Key is what changed, of ExportChanged, ReportChanged and NamespaceChanged.
+	// Key is what changed, of ExportChanged, EndpointsChanged, ReportChanged and NamespaceChanged.
 	Key types.NamespacedName
 }
 
@@ -138,8 +138,10 @@ const (
 	HeartbeatMissing
 	// HeartbeatBack means that it is Connected again. Changes of its exports may come with that.
 	HeartbeatBack
-	// ExportChanged means that an export, or one of its slices, did.
+	// ExportChanged means that what it says of an export did, but for the endpoints.
 	ExportChanged
+	// EndpointsChanged means that a slice of an export did.
+	EndpointsChanged
 	// ReportChanged means that its report on an export did; on any, if Key is zero.
 	ReportChanged
 	// NamespaceChanged means that what it says of the namespace called Key.Name did.

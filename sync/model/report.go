@@ -65,6 +65,8 @@ type Source struct {
 	Down bool
 	// Drained is true while the cluster is drained for this import.
 	Drained bool
+	// HasEndpoints is true if it publishes endpoints that may be imported.
+	HasEndpoints bool
 	// Unready is how many of its endpoints are marked not ready here, whatever for.
 	Unready int
 }

@@ -57,9 +57,10 @@ const (
 
 // Hooks are how a connection notifies its owner. None may block.
 type Hooks struct {
-	// Changed: an export or one of its slices (ExportChanged), a namespace of the peer or its
-	// identity (NamespaceChanged), or the peer's report on importing an export (ReportChanged) was
-	// added, changed or removed; or, with ReportChanged and the zero key, Reported became true.
+	// Changed: an export (ExportChanged) or one of its slices (EndpointsChanged), a namespace of the
+	// peer or its identity (NamespaceChanged), or the peer's report on importing an export
+	// (ReportChanged) was added, changed or removed; or, with ReportChanged and the zero key,
+	// Reported became true.
 	Changed func(model.MemberChange)
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.

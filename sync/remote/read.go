@@ -229,6 +229,7 @@ func (c *Connection) change(obj any) model.MemberChange {
 	key, ok := model.RecordKey(object.GetName())
 	switch obj.(type) {
 	case *discoveryv1.EndpointSlice:
+		out.What = model.EndpointsChanged
 		key, ok = model.LabeledExport(object.GetLabels())
 	case *exchangev1alpha1.NamespaceRecord:
 		out.What, key, ok = model.NamespaceChanged, types.NamespacedName{Name: object.GetName()}, true

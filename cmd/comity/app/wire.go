@@ -157,7 +157,8 @@ func (w *wiring) setupPolicies(published controllers.Published) error {
 		HasImportPolicies: w.policies.HasImportPolicies, Policies: w.policies.Digest, Findings: found,
 	}
 	w.peers.Subscribe(func(c model.MemberChange) {
-		if c.What == model.ExportChanged || c.What == model.ReportChanged {
+		switch c.What {
+		case model.ExportChanged, model.EndpointsChanged, model.ReportChanged:
 			return
 		}
 		peerCache.Changed()
