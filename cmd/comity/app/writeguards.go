@@ -111,7 +111,7 @@ func (n *ownNamespace) refusal(ctx context.Context) error {
 		}
 		return nil
 	}
-	refused := apierrors.NewForbidden(corev1.Resource("namespaces"), n.name, errors.New("Comity runs in this Namespace, and it is being deleted"))
+	refused := apierrors.NewForbidden(corev1.Resource("namespaces"), n.name, errors.New("the Namespace in which Comity runs is being deleted"))
 	refused.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
 	if !before {
 		n.log.Error(refused, "nothing is written any more")

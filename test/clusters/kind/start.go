@@ -192,7 +192,7 @@ func (c *Cluster) zone(node int) string { return fmt.Sprintf("%s-%d", c.id, node
 
 // giveZones has every kube-proxy know the zone of its node. One that starts can miss the zone
 // that its node already has: it may read the node before its rules are notified of labels. It
-// then ignores all hints. So nodes that can be labelled later are labelled once kube-proxy
+// then ignores all hints. So nodes that can be labeled later are labeled once kube-proxy
 // runs, because CoreDNS is reached through it; with the others, kube-proxy starts again until
 // it has not missed the zone.
 func (c *Cluster) giveZones(ctx context.Context, options Options) error {

@@ -76,7 +76,7 @@ func reserve(number int) (*os.File, error) {
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = lock.Close()
-		return nil, nil
+		return nil, nil //nolint:nilerr // somebody has locked it
 	}
 	return lock, nil
 }

@@ -23,12 +23,8 @@ import (
 	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
-// Bounds of waits.
-const (
-	soon = time.Minute
-	// never is a --timeout that ends a command that waits for good.
-	never = 4 * time.Second
-)
+// soon bounds waits.
+const soon = time.Minute
 
 // Names of all definitions.
 var (
