@@ -76,8 +76,9 @@ func (m Metrics) Waiting() int {
 	return int(m.sum("workqueue_depth", "") + m.sum("controller_runtime_active_workers", ""))
 }
 
-// statusOfPeers is a controller that looks at each Peer again and again, and is never idle where there are many.
-const statusOfPeers = "peer-status"
+// periodic are the controllers that look at everything they have every few seconds: they are
+// never idle, and what they do then is no end of anything.
+var periodic = []string{"peer-status", "exportpolicy"}
 
 // Quiet is how long an agent must do nothing to count as idle.
 const Quiet = 3 * time.Second
@@ -102,7 +103,10 @@ func (m *Member) IdleSince(ctx context.Context, interval time.Duration, controll
 			}
 			return false, ctx.Err() // it may be just starting
 		}
-		total := now.sum("controller_runtime_reconcile_total", "") - float64(now.Reconciled(statusOfPeers))
+		total := now.sum("controller_runtime_reconcile_total", "")
+		for _, controller := range periodic {
+			total -= float64(now.Reconciled(controller))
+		}
 		if total != before || now.Waiting() > 0 || now.Reconciled(controller) < reconciled {
 			since, before = asked, total
 			return false, nil
