@@ -60,7 +60,7 @@ func Report(v ReportView) (desired map[string]exchangev1alpha1.ImportRecordSpec,
 		case p.Refusal != nil:
 			desired[at] = v.spec(p.Refusal.ExportUID, v.refused(p.ID, p.Refusal.Field))
 		case p.Export != nil:
-			result, known := v.result(p)
+			result, known := v.result(p.ID)
 			if !known {
 				continue
 			}
@@ -81,7 +81,7 @@ func (v ReportView) spec(export types.UID, r model.Report) exchangev1alpha1.Impo
 	return exchange.ImportRecordSpec(v.Key, r)
 }
 
-// result is the report on what from exports; false if it is not known yet. First
+// result is the report on what source exports; false if it is not known yet. First
 // match wins:
 //
 //	importing is disabled                         no    ImportDisabled
@@ -101,8 +101,7 @@ func (v ReportView) spec(export types.UID, r model.Report) exchangev1alpha1.Impo
 //	it waits to become the deciding export, or
 //	another one waits to replace it as such       yes   TakeoverHeld
 //	otherwise                                     yes   Imported
-func (v ReportView) result(from exchange.Published) (model.Report, bool) {
-	source := from.ID
+func (v ReportView) result(source model.ClusterID) (model.Report, bool) {
 	switch {
 	case v.ImportDisabled:
 		return notImported(model.ReasonImportDisabled, "another implementation imports in cluster %s", v.Self), true

@@ -170,7 +170,7 @@ func TestTheResultOfAnImport(t *testing.T) {
 				Observation: seen(nil, "a", "c"), Peers: []exchange.Published{{Member: model.Member{ID: "a"}}},
 			}
 			c.change(&s)
-			got, known := s.result(s.Peers[0])
+			got, known := s.result(s.Peers[0].ID)
 			if known == c.unknown {
 				t.Fatalf("known is %t", known)
 			}
@@ -190,7 +190,7 @@ func TestManyProblemsFitIntoARecord(t *testing.T) {
 		problems = append(problems, model.Problem{Reason: model.ReasonInvalidEndpoints, Cluster: "a", Message: strings.Repeat("ü", len(problems)+1)})
 	}
 	s := ReportView{Key: web, Self: "b", Namespace: namespaceReady, Observation: seen(problems, "a")}
-	got, _ := s.result(exchange.Published{Member: model.Member{ID: "a"}})
+	got, _ := s.result("a")
 	if len(got.Message) > maxMessage {
 		t.Errorf("%d bytes", len(got.Message))
 	}

@@ -74,7 +74,7 @@ func TestOnlyOfTheSameNamespaceIsImportedFAULT35(t *testing.T) {
 				t.Errorf("the problem is %+v", d.Finding.Problems[0])
 			}
 			report, known := ReportView{Key: web, Self: "a", Namespace: namespaceReady,
-				Observation: model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result(*s.peer("c"))
+				Observation: model.Observation{Problems: d.Finding.Problems, Sources: d.Finding.Sources}}.result("c")
 			if !known || report.Imported != tc.kept || report.Reason != tc.reason || !strings.Contains(report.Message, what) {
 				t.Errorf("reported %+v", report)
 			}
