@@ -47,7 +47,7 @@ const (
 	floor = period / 4
 	// restFactor is how long a worker rests, in terms of how long its item took, and maxRest
 	// how long it rests at most.
-	restFactor = 8
+	restFactor = 12
 	maxRest    = 500 * time.Millisecond
 )
 

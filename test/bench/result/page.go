@@ -53,7 +53,7 @@ const bounds = `
 * **A cold start** is bound by the API server: each import is a Service, a slice, a ServiceImport, its status and a report to the exporting cluster.
 * **Beside a hostile member**, all CPUs are busy in each row but the first. What a member costs the others is what is being
   reconciled for it when they change something: whoever used least of the workers' time comes next, and who used more than its
-  share has one worker, which rests eight times as long as its item took.
+  share has one worker, which rests for a multiple of the time that its item took.
 `
 
 func (r *Results) propagation(page *strings.Builder) {
