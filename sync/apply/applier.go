@@ -138,11 +138,10 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	}
 	if desired, is := action.Object.(*discoveryv1.EndpointSlice); is && action.Read != nil {
 		replaced, err := a.replace(ctx, desired, action.Read)
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return replaced, err
 		}
-		// It is not as it was read, and an apply keeps what others changed. Or a role, such as
-		// that of an older join in a hub, lets its slices be patched alone.
+		// It is not as it was read, and an apply keeps what others changed.
 	}
 	version := "" // any
 	if action.Verb == plan.Update && action.Strip == nil {
