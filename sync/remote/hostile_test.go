@@ -33,6 +33,9 @@ const (
 	hostileMemory = 320 << 20
 )
 
+// slowBody is the answer against which only a deadline helps.
+const slowBody = "a body of ten bytes a second"
+
 // hostile answers of an API server: each would cost the agent its memory, its token, its log, or
 // a goroutine for ever.
 var hostile = map[string]http.HandlerFunc{
@@ -54,17 +57,18 @@ var hostile = map[string]http.HandlerFunc{
 	"interim responses without end": func(w http.ResponseWriter, _ *http.Request) {
 		raw(w, "", "HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("0", 100)+"\r\n\r\n")
 	},
-	"a body of one byte a second": func(w http.ResponseWriter, r *http.Request) {
-		seconds := 3 // two lists after the other two
+	slowBody: func(w http.ResponseWriter, r *http.Request) {
+		const pause = time.Second / 10
+		parts := 3 // two lists after the other two
 		if strings.HasSuffix(r.URL.Path, "/leases/b") || r.Method == http.MethodPost {
-			seconds = 2 * int(freshTimeout/time.Second)
+			parts = 2 * int(freshTimeout/pause)
 		}
-		for asJSON(w); seconds > 0 && r.Context().Err() == nil; seconds-- {
+		for asJSON(w); parts > 0 && r.Context().Err() == nil; parts-- {
 			_, _ = io.WriteString(w, " ")
 			w.(http.Flusher).Flush()
 			select {
 			case <-r.Context().Done():
-			case <-time.After(time.Second):
+			case <-time.After(pause):
 			}
 		}
 	},
@@ -205,7 +209,7 @@ func TestFault31AHostileServerCostsNoOtherMember(t *testing.T) {
 			for _, request := range requests() {
 				await(t, "the hostile peers are asked: "+request, func() bool { _, is := seen.Load(request); return is })
 			}
-			for i := range 5 { // for two seconds
+			for i := range 5 { // for half a second
 				begun := time.Now()
 				line, _ := json.Marshal(map[string]any{"type": "ADDED", "object": exported(i)})
 				other.change(func() { other.open[exportsOfB] <- string(line) })
@@ -216,7 +220,7 @@ func TestFault31AHostileServerCostsNoOtherMember(t *testing.T) {
 				if took := time.Since(begun); took > 15*time.Second {
 					t.Errorf("an export of the other peer is read after %v", took)
 				}
-				time.Sleep(400 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond)
 			}
 			took := peak()
 			if t.Logf("hostile peers take %d MiB", took>>20); took > hostileMemory {
