@@ -317,11 +317,12 @@ func heardOf(t *testing.T) (*world, *remote.Connection) {
 }
 
 // trying reports whether another connection or token is being tried.
-func (w *world) trying() bool {
+func (w *world) trying() bool { return w.next() != nil }
+
+func (w *world) next() *remote.Connection {
 	w.set.mu.Lock()
 	defer w.set.mu.Unlock()
-	m := w.set.members["b"]
-	return m.next != nil
+	return w.set.members["b"].next
 }
 
 // reconnects is how often the connections to b were ended.

@@ -117,14 +117,15 @@ func (m *member) inUse() *remote.Connection {
 // isReadBy reports whether c is a connection of m, and was not replaced.
 func (m *member) isReadBy(c *remote.Connection) bool { return m.active == c || m.next == c }
 
-// stateChanged is the State hook: a new connection that is synced replaces the active one.
+// stateChanged is the State hook: a new connection replaces the active one once it is synced and
+// follows the peer. Else what was read would go back to when the new one listed it.
 func (s *Set) stateChanged(c *remote.Connection) {
 	s.update(c.ID(), func(m *member) model.MemberChanged {
 		if !m.isReadBy(c) {
 			return nothing
 		}
 		problem, verified := c.State().Problem, c.Verified()
-		if m.next == c && verified {
+		if m.next == c && verified && (!m.synced() || c.Current()) {
 			if m.active == nil {
 				m.heartbeat.reached(s.opts.Clock.Now())
 			}

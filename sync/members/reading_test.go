@@ -5,7 +5,9 @@ package members
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,6 +168,57 @@ func TestARotatedConnectionReplacesTheOldOneOnceItIsRead(t *testing.T) {
 		}
 		return w.active() != before
 	})
+}
+
+// FAULT 5: the network breaks while a connection with another token is made. What the new one listed
+// before is not used in place of what was read since.
+func TestFault5ARotatedConnectionDoesNotGoBackToWhatItListed(t *testing.T) {
+	w := exporting(t, 20)
+	exports := "exportrecords/" + shared
+	own := "exportrecords/" + model.ScopedExchangeNamespace("b", "a")
+	var refused atomic.Int64 // requests for exports
+	refuse := func(resources ...string) {
+		w.server.change(func() {
+			w.server.refuse = func(resource string) (int, string) {
+				if slices.Contains(resources, resource) {
+					if resource == "exportrecords" {
+						refused.Add(1)
+					}
+					return http.StatusServiceUnavailable, "ServiceUnavailable"
+				}
+				return 0, ""
+			}
+		})
+	}
+	watched := func(times int) func() bool {
+		return func() (is bool) {
+			w.server.change(func() { is = len(w.server.watches[exports]) == times && len(w.server.watches[own]) == times })
+			return is
+		}
+	}
+	w.await("the exports are watched", watched(1))
+	before, s := w.active(), w.server.secret()
+	s.Data[kubeconfig.SecretKey] = append([]byte("# rotated\n"), s.Data[kubeconfig.SecretKey]...)
+	refuse("namespacerecords")
+	w.secrets(s)
+	w.await("the new connection watches the exports, too", watched(2))
+	refuse("namespacerecords", "exportrecords")
+	w.server.change(func() {
+		close(w.server.watches[exports][1])
+		w.server.watches[exports] = w.server.watches[exports][:1]
+	})
+	next := w.next()
+	w.await("its watch of the exports fails", func() bool { return refused.Load() == 2 }) // the first failure is known then
+	w.server.put("exportrecords", record(shared, 20))
+	w.await("the old connection reads on", func() bool { return w.exports(keyOf(20)) })
+	refuse("exportrecords")
+	w.await("the new connection is synced", next.Verified)
+	if w.active() != before || !w.exports(keyOf(20)) {
+		t.Error("it is in use, although its exports are those of before")
+	}
+	refuse()
+	w.await("the new connection is in use", func() bool { return w.active() == next })
+	w.await("nothing is missing", func() bool { return w.read(21) == 21 })
 }
 
 // FAULT 5: a server that has forgotten the version of every watch is listed

@@ -65,7 +65,7 @@ type Hooks struct {
 	// LeaseRead: the peer's Lease was read. It was renewed if renewal differs from
 	// the last one.
 	LeaseRead func(c *Connection, renewal string)
-	// State: what State or Verified returns changed.
+	// State: what State, Verified or Current returns changed.
 	State func(*Connection)
 	// Rejected: a record was read that is not valid.
 	Rejected func()
@@ -107,9 +107,9 @@ type Connection struct {
 
 	mu         sync.Mutex
 	catchingUp bool // the peer says that it has not reported on everything yet
-	// reported is what Reported returns, as of the last refresh.
-	reported bool
-	state    State
+	// reported and current are what Reported and Current return, as of the last refresh.
+	reported, current bool
+	state             State
 	// What the peer can make change, see burst.
 	verifications, statements, reports seldom
 }
@@ -185,6 +185,14 @@ func (c *Connection) Wait() { c.done.Wait() }
 // token was revoked: what was read last remains valid.
 func (c *Connection) Verified() bool { return c.verified.Load() }
 
+// Current reports whether the connection is Verified and no watch fails that this requires. What
+// was listed before a watch failed may lack what another connection has read meanwhile.
+func (c *Connection) Current() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current
+}
+
 // State is the present one.
 func (c *Connection) State() State {
 	c.mu.Lock()
@@ -208,7 +216,7 @@ func (c *Connection) Reported() bool {
 	return c.reported
 }
 
-// refresh computes verified and state, and notifies the owner of a change. Once all required
+// refresh computes verified, current and state, and notifies the owner of a change. Once all required
 // feeds were listed, a record that is absent is missing; once the reports were, an absent one
 // means that the peer has published none.
 func (c *Connection) refresh() {
@@ -237,7 +245,9 @@ func (c *Connection) refresh() {
 		c.state.Problem = before.Problem // the text of the error differs with each attempt
 	}
 	c.verified.Store(now)
-	changed := was != now || before != c.state
+	wasCurrent := c.current
+	c.current = now && !slices.ContainsFunc(c.feeds.all(), func(f *feed) bool { return f.isRequired() && f.failure != Failure{} })
+	changed := was != now || wasCurrent != c.current || before != c.state
 	reported := c.feeds.reports.listed.Load() && !c.catchingUp || c.feeds.reports.failure != Failure{}
 	reported = reported && (c.reported || c.allows(&c.reports))
 	notify := now && reported && !c.reported // before, no report is readable
