@@ -170,7 +170,8 @@ func TestASliceThatHasOnlyOtherEndpointsIsReplacedWhileItIsAsItWasRead(t *testin
 		{"it is", nil, []sent{update}, false},
 		{"it was changed", apierrors.NewConflict(resource, "a", errors.New("modified")), []sent{update, patch}, false},
 		{"it is gone", apierrors.NewNotFound(resource, "a"), []sent{update, patch}, false},
-		{"it is refused", apierrors.NewForbidden(resource, "a", errors.New("no")), []sent{update}, true},
+		{"it is refused", apierrors.NewBadRequest("no"), []sent{update}, true},
+		{"it is forbidden", apierrors.NewForbidden(resource, "a", errors.New("no")), []sent{update}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &server{answers: []error{c.answer}}

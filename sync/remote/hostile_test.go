@@ -33,9 +33,6 @@ const (
 	hostileMemory = 320 << 20
 )
 
-// slowBody is the answer against which only a deadline helps.
-const slowBody = "a body of ten bytes a second"
-
 // hostile answers of an API server: each would cost the agent its memory, its token, its log, or
 // a goroutine for ever.
 var hostile = map[string]http.HandlerFunc{
@@ -57,7 +54,7 @@ var hostile = map[string]http.HandlerFunc{
 	"interim responses without end": func(w http.ResponseWriter, _ *http.Request) {
 		raw(w, "", "HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("0", 100)+"\r\n\r\n")
 	},
-	slowBody: func(w http.ResponseWriter, r *http.Request) {
+	"a body of ten bytes a second": func(w http.ResponseWriter, r *http.Request) {
 		const pause = time.Second / 10
 		parts := 3 // two lists after the other two
 		if strings.HasSuffix(r.URL.Path, "/leases/b") || r.Method == http.MethodPost {
