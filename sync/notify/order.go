@@ -136,6 +136,13 @@ func (o *order) add(item reconcile.Request, origin Origin) (waits bool) {
 	return o.waiting[item] != nil
 }
 
+// isAdded reports whether an item was added for an origin, and does not wait for a worker yet.
+func (o *order) isAdded(item reconcile.Request, origin Origin) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.added[item].Has(origin)
+}
+
 // see notes when a user or a member changed an item that is added. It needs mu.
 func (o *order) see(item reconcile.Request, origin Origin, at time.Time) {
 	if first := o.seen[item]; somebodyWaits(origin) && (first.IsZero() || at.Before(first)) {

@@ -20,7 +20,8 @@ const (
 )
 
 // settle is how long an item waits that nobody waits for: what Comity wrote shows soon in
-// all caches, and the rest of what it writes follows. One reconcile is enough for these.
+// all caches, and the rest of what it writes follows. One reconcile is enough for these, and none
+// is needed if the item is reconciled for another reason meanwhile.
 const settle = 250 * time.Millisecond
 
 // Queue is a workqueue that serves this cluster's own changes first, then the member that
@@ -89,7 +90,11 @@ func (q *Queue) Add(item reconcile.Request) { q.AddFrom(Own, item) }
 func (q *Queue) AddFrom(from Origin, item reconcile.Request) {
 	waits := q.order.add(item, from)
 	if (from == Derived || q.patient) && !waits { // else it is reconciled later anyway
-		q.TypedRateLimitingInterface.AddAfter(item, settle)
+		time.AfterFunc(settle, func() {
+			if q.order.isAdded(item, from) {
+				q.TypedRateLimitingInterface.Add(item)
+			}
+		})
 		return
 	}
 	q.TypedRateLimitingInterface.Add(item)

@@ -4,6 +4,7 @@
 package notify
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -90,6 +91,44 @@ func TestWhatWaitsForAWorkerIsReconciledOnceForAllThatChangesMeanwhile(t *testin
 		time.Sleep(2 * settle)
 		if n := queue.Unfinished(); n != 0 {
 			t.Errorf("%d items wait; want none: it waited for a worker when it changed", n)
+		}
+	})
+}
+
+func TestWhatIsReconciledMeanwhileIsNotReconciledOnceMoreForWhatComityWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		queue.AddFrom(Derived, item("x"))
+		time.Sleep(settle - time.Millisecond)
+		queue.AddFrom("b", item("x"))
+		taken, _ := queue.Get() // after what was written shows
+		queue.AddFrom(Derived, item("y"))
+		time.Sleep(2 * time.Millisecond) // x would be added now
+		queue.Done(taken)
+		synctest.Wait()
+		if n := queue.Unfinished(); n != 0 {
+			t.Errorf("%d items wait; want none: x was reconciled after what was written for it", n)
+		}
+		time.Sleep(settle)
+		synctest.Wait()
+		if got := drain(t, queue); !slices.Equal(got, []string{"y"}) {
+			t.Errorf("got %v; want y, which nothing else reconciled", got)
+		}
+	})
+}
+
+func TestWhatComityWroteWhileAnItemIsReconciledHasItReconciledOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := newQueue(t)
+		queue.Add(item("x"))
+		taken, _ := queue.Get() // before it shows
+		queue.AddFrom(Derived, item("x"))
+		time.Sleep(settle / 2)
+		queue.Done(taken)
+		time.Sleep(settle)
+		synctest.Wait()
+		if got := drain(t, queue); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("got %v; want x once more", got)
 		}
 	})
 }
