@@ -12,6 +12,7 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,7 +82,34 @@ func (r reconciler) reconcileImport(ctx context.Context, req ctrl.Request) (ctrl
 	if compute.SameImport(old, wanted) {
 		return ctrl.Result{}, nil
 	}
+	isByOthers := func(e metav1.ManagedFieldsEntry) bool {
+		return e.Subresource == "status" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
+	}
+	rest := compute.WithoutSurplus(old, wanted)
+	if len(rest.Clusters)+len(rest.Conditions) < len(old.Clusters)+len(old.Conditions) && slices.ContainsFunc(imported.ManagedFields, isByOthers) {
+		return r.strip(ctx, imported, rest)
+	}
 	return r.save(ctx, imported, &wanted, compute.ImportUrgent(old, wanted), compute.Transitions(r.kind, old.Conditions, wanted.Conditions))
+}
+
+// strip removes from the status of a ServiceImport what is not in rest. An apply would leave it there
+// if something else put it there as well, such as the implementation that had the import before.
+// The watch event brings the import back to the queue.
+func (r reconciler) strip(ctx context.Context, imported *mcsv1beta1.ServiceImport, rest mcsv1beta1.ServiceImportStatus) (ctrl.Result, error) {
+	now := r.Now()
+	if wait := r.limiter.delay(imported.UID, true, now); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	patch := client.MergeFromWithOptions(imported.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	imported.Status = rest
+	err := r.client.Status().Patch(ctx, imported, patch, client.FieldOwner(model.FieldOwner))
+	if err == nil {
+		r.limiter.wrote(imported.UID, true, now)
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, client.IgnoreNotFound(err)
 }
 
 // input reads everything that the status of imported depends on. Of a foreign one

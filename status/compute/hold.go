@@ -85,9 +85,17 @@ func SameConditions(old, wanted []metav1.Condition) bool {
 // SameImport reports whether the status is as it should be, conditions of
 // others aside.
 func SameImport(old, wanted mcsv1beta1.ServiceImportStatus) bool {
-	return sameSources(old, wanted) && SameConditions(old.Conditions, wanted.Conditions) && !slices.ContainsFunc(occasional, func(typ string) bool {
-		return meta.FindStatusCondition(old.Conditions, typ) != nil && meta.FindStatusCondition(wanted.Conditions, typ) == nil
+	return sameSources(old, wanted) && SameConditions(old.Conditions, wanted.Conditions) && len(WithoutSurplus(old, wanted).Conditions) == len(old.Conditions)
+}
+
+// WithoutSurplus is old without the clusters, and the conditions that a ServiceImport does not
+// always have, that are not wanted.
+func WithoutSurplus(old, wanted mcsv1beta1.ServiceImportStatus) mcsv1beta1.ServiceImportStatus {
+	old.Clusters = model.Without(old.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return !slices.Contains(wanted.Clusters, c) })
+	old.Conditions = model.Without(old.Conditions, func(c metav1.Condition) bool {
+		return slices.Contains(occasional, c.Type) && meta.FindStatusCondition(wanted.Conditions, c.Type) == nil
 	})
+	return old
 }
 
 // Covers reports whether all of wanted is in old, among what others put there.

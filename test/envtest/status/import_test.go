@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,6 +113,38 @@ var _ = Describe("The status of a ServiceImport", func() {
 		Expect(direct.Delete(ctx, service)).To(Succeed())
 		expectImport(ctx, key, shown{Ready: "False/Pending", Slices: "Absent", Clusters: []string{"a"}})
 		expectEvents(ctx, key, "ServiceImport", "Ready", "Pending")
+	})
+
+	It("does not keep what something else put there", func(ctx SpecContext) {
+		apply(ctx, model.FieldOwner, key.Namespace, importText)
+		apply(ctx, model.FieldOwner, key.Namespace, derivedText)
+		want := shown{Ready: "True/Ready", Slices: "Absent", Clusters: []string{"a", "b"}}
+		world.observe(key, published())
+		expectImport(ctx, key, want)
+
+		By("a former implementation having written another cluster, and one that exports it")
+		imported := getImport(ctx, key)
+		before := client.MergeFrom(imported.DeepCopy())
+		imported.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: "gone"}, {Cluster: "a"}, {Cluster: "b"}}
+		imported.Status.Conditions = append(imported.Status.Conditions,
+			metav1.Condition{Type: "Frozen", Status: "True", Reason: "Frozen", LastTransitionTime: metav1.Now()},
+			metav1.Condition{Type: "Programmed", Status: "True", Reason: "Programmed", LastTransitionTime: metav1.Now()})
+		Expect(direct.Status().Patch(ctx, imported, before, client.FieldOwner("former"))).To(Succeed())
+		theirs := "{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {name: web}, status: {clusters: [{cluster: b}]}}"
+		object := &unstructured.Unstructured{}
+		Expect(yaml.Unmarshal([]byte(theirs), object)).To(Succeed())
+		object.SetNamespace(key.Namespace)
+		Expect(direct.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("former"))).To(Succeed())
+		expectImport(ctx, key, want)
+		Eventually(func() map[string]string { return conditionsOf(getImport(ctx, key).Status.Conditions) }).WithTimeout(patience).
+			Should(And(HaveKey("Programmed"), Not(HaveKey("Frozen"))))
+
+		By("the cluster not exporting it any more that both wrote")
+		only := published()
+		only.Sources = only.Sources[:1]
+		world.observe(key, only)
+		want.Clusters = []string{"a"}
+		expectImport(ctx, key, want)
 	})
 
 	It("takes no object of somebody else's for a derived one", func(ctx SpecContext) {
