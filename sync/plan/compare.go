@@ -5,8 +5,6 @@ package plan
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -18,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
@@ -87,9 +84,7 @@ func indexed(list []Object) map[objectID]Object {
 }
 
 // update makes an object in the exchange equal to desired. Records have nothing to compare but a
-// spec. That of a record that Comity did not apply, such as one that was restored without
-// managedFields, is made the desired one in one write: an apply would leave the fields that it
-// does not name.
+// spec, which is one value to the API server: an apply replaces it, whoever wrote a part of it.
 func update(desired, current Object) []Action {
 	if slice, is := desired.(*discoveryv1.EndpointSlice); is {
 		return updateSlice(slice, current.(*discoveryv1.EndpointSlice))
@@ -100,9 +95,6 @@ func update(desired, current Object) []Action {
 	}
 	spec := func(record Object) any { return reflect.ValueOf(record).Elem().FieldByName("Spec").Interface() }
 	strip := mergePatch{}
-	if _, adopting := current.GetAnnotations()[model.AnnotationAdopting]; !adopting && !model.IsManaged(current) {
-		strip = difference(mergePatch{"spec": spec(current)}, mergePatch{"spec": spec(desired)})
-	}
 	if _, confirmed := current.GetAnnotations()[model.AnnotationConfirmLost]; isExport && confirmed && !record.Spec.Lost { // it was followed
 		strip["metadata"] = map[string]any{"annotations": map[string]any{model.AnnotationConfirmLost: nil}}
 	}
@@ -124,18 +116,6 @@ func keepVersion(desired *exchangev1alpha1.ExportRecord, current exchangev1alpha
 		!model.IsOlderVersion(desired.Spec.ExportVersion, current.ExportVersion) {
 		desired.Spec = same
 	}
-}
-
-// difference is the patch that makes current equal desired; empty if it is.
-func difference(current, desired mergePatch) mergePatch {
-	was, _ := json.Marshal(current) // the spec of a record holds nothing that JSON cannot express
-	is, _ := json.Marshal(desired)
-	var out mergePatch
-	patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(was, is, was)
-	if err = errors.Join(err, json.Unmarshal(patch, &out)); err != nil {
-		panic(err) // neither is an object: a programming error
-	}
-	return out
 }
 
 // changesAddressType reports whether a desired slice has another address type than

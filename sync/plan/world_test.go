@@ -211,6 +211,9 @@ func apply(current, last, desired plan.Object) (plan.Object, error) {
 		}
 		*conversion.into = content
 	}
+	if strings.HasSuffix(desired.GetObjectKind().GroupVersionKind().Kind, "Record") { // of which the spec is one value
+		delete(state, "spec")
+	}
 	threeWay(state, before, after)
 	merged, _ := reflect.New(reflect.TypeOf(desired).Elem()).Interface().(plan.Object)
 	return merged, runtime.DefaultUnstructuredConverter.FromUnstructured(state, merged)

@@ -11,7 +11,8 @@ import (
 )
 
 // ExportRecordSpec describes one exported Service to the readers of the record's
-// namespace.
+// namespace. As with the other records, it is one value to the API server: an apply
+// leaves nothing in it that something else wrote.
 type ExportRecordSpec struct {
 	// service is the namespace and name of the exported Service.
 	Service ServiceReference `json:"service"`
@@ -98,6 +99,7 @@ type ExportRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +structType=atomic
 	Spec ExportRecordSpec `json:"spec"`
 }
 
@@ -152,6 +154,7 @@ type ImportRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +structType=atomic
 	Spec ImportRecordSpec `json:"spec"`
 }
 
@@ -179,6 +182,7 @@ type NamespaceRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +structType=atomic
 	Spec NamespaceRecordSpec `json:"spec,omitempty"`
 }
 
@@ -232,6 +236,7 @@ type MemberRecord struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// +structType=atomic
 	Spec MemberRecordSpec `json:"spec"`
 }
 

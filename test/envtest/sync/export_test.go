@@ -269,3 +269,23 @@ var _ = Describe("names", func() {
 		Consistently(func() string { return b.serviceImport(ns, "web").ResourceVersion }).Should(Equal(foreign.ResourceVersion))
 	})
 })
+
+var _ = Describe("a record that something else changed", func() {
+	It("is as it was, without what was added to its lists and maps", func() {
+		ns := newNamespace("a", "b")
+		a, b := clusters["a"], clusters["b"]
+		a.create(service(ns, "web"), endpoints(ns, "web", "web-a", "10.1.0.1"), export(ns, "web"))
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		published := func() exchangev1alpha1.ExportRecordSpec {
+			spec := a.record("comity-a", ns, "web").Spec
+			spec.ExportVersion = "" // of the export, whose status is written meanwhile
+			return spec
+		}
+		before := published()
+		a.patch(a.record("comity-a", ns, "web"), `{"spec":{"slices":["web-a","another"],"labels":{"team":"x"},"namespace":{"labels":{"id":"x"}},"sessionAffinityConfig":{"clientIP":{"timeoutSeconds":9}}}}`)
+		Eventually(published).Should(Equal(before))
+		Eventually(func() map[string]string { return read[mcsv1beta1.ServiceImport](b, ns, "web").Labels }).ShouldNot(HaveKey("team"))
+		Consistently(func() string { return a.record("comity-a", ns, "web").ResourceVersion }, "1s").
+			Should(Equal(a.record("comity-a", ns, "web").ResourceVersion), "it is not written again and again")
+	})
+})

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -53,6 +54,9 @@ func (s *Server) apply(actor string, ref Ref, desired map[string]any, want preco
 	}
 	keyPorts(desired, ref.Kind)
 	order := portOrder(desired)
+	if strings.HasSuffix(ref.Kind, "Record") { // of which the spec is one value
+		delete(state, "spec")
+	}
 	merge(state, before.applied, desired)
 	merged, err := objectOf(state, ref.Kind, order)
 	if err != nil {
