@@ -143,8 +143,8 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 		}
 		// It is not as it was read, and an apply keeps what others changed.
 	}
-	version := "" // any
-	if action.Verb == plan.Update && action.Strip == nil {
+	version := "" // any: a strip has made another one
+	if action.Strip == nil {
 		version = action.ResourceVersion
 	}
 	applied, err := a.patch(ctx, action, action.UID, version, client.ForceOwnership)

@@ -205,6 +205,9 @@ func TestAnAdoptionEndsWithTheFieldOwnershipOfOthers(t *testing.T) {
 	if len(s.sent) != 2 || s.sent[0].Verb != applyPatch || !s.sent[0].Force || applied[0].GetResourceVersion() != "v2" {
 		t.Fatalf("sent %+v, applied %v", s.sent, applied)
 	}
+	if diff := cmp.Diff(map[string]any{"namespace": "shop", "name": "a", "uid": "u", "resourceVersion": "7"}, s.sent[0].Body["metadata"]); diff != "" {
+		t.Errorf("not the object that was read (-want +sent):\n%s", diff)
+	}
 	want := sent{Verb: mergePatch, Name: "a", Owner: "comity", Body: map[string]any{"metadata": map[string]any{
 		"uid": "u", "resourceVersion": "v1", "labels": map[string]any{"theirs": nil},
 		"managedFields": []any{

@@ -56,7 +56,7 @@ type Action struct {
 	Object Object
 	// UID is a precondition: empty for Create, set otherwise.
 	UID types.UID
-	// ResourceVersion is a precondition of Delete and of Strip, and of an Update
+	// ResourceVersion is a precondition of Delete and of Strip, and of an Update or Adopt
 	// without Strip unless it is empty.
 	ResourceVersion string
 	// Strip, of an Update or Adopt, is a JSON merge patch to be made before the
