@@ -70,6 +70,19 @@ func out() *model.Observation {
 
 const missing404 = "namespace default does not exist there; create it"
 
+// decidedByB is what is found where the export of cluster b, this one, decides the import, which
+// others may make up as well.
+func decidedByB(others ...model.Source) *model.Observation {
+	seen := out()
+	seen.Import, seen.Decider = &model.Import{}, model.SourceExport{Cluster: "b"}
+	seen.Sources = append([]model.Source{{Cluster: "b", State: model.SourcePublished}}, others...)
+	return seen
+}
+
+func decidedIn(cluster, by model.ClusterID) []model.Report {
+	return []model.Report{{Cluster: cluster, Imported: true, Reason: model.ReasonImported, Decider: by}}
+}
+
 func TestAvailable(t *testing.T) {
 	cases := []struct {
 		name    string
@@ -129,6 +142,19 @@ func TestAvailable(t *testing.T) {
 		{
 			"it could never be published", &model.Observation{Publication: model.PublicationFailed}, known(list(failing("b", model.ReasonPending, "", ten))),
 			"False/NotPublished: no cluster can import what is not published; see condition Ready",
+		},
+		{
+			"another export decides the import in one of them", decidedByB(model.Source{Cluster: "a", State: model.SourcePublished}), known(decidedIn("c", "b"), decidedIn("d", "a")),
+			"True/DecidersDiffer: imported by all 2 clusters in scope: c, d; the import is not decided by the same export everywhere, " +
+				"but by that of cluster a in d, cluster b in c, this cluster; to change that, run kubectl comity confirm takeover there",
+		},
+		{
+			"one has not reported yet that the export that decided is gone", decidedByB(), known(decidedIn("c", "b"), decidedIn("d", "a")),
+			"True/Imported: imported by all 2 clusters in scope: c, d",
+		},
+		{
+			"or that it ended", decidedByB(model.Source{Cluster: "a", State: model.SourceEnded}), known(decidedIn("d", "a")),
+			"True/Imported: imported by the one cluster in scope: d",
 		},
 		{
 			"it is about to be published", &model.Observation{Publication: model.PublicationPending}, scopeReports{},

@@ -269,7 +269,9 @@ func deciders(seen *model.Observation, destinations []model.Report) string {
 		where[d.Cluster] = []string{"this cluster"}
 	}
 	for _, d := range destinations {
-		if d.Imported && d.Decider != "" {
+		decider, exports := seen.Source(d.Decider)
+		isOutdated := seen.Import != nil && (!exports || decider.State == model.SourceEnded || decider.State == model.SourceSuspended) // a new report follows
+		if d.Imported && d.Decider != "" && !isOutdated {
 			where[d.Decider] = append(where[d.Decider], string(d.Cluster))
 		}
 	}
