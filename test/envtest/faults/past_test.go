@@ -35,7 +35,7 @@ var _ = Describe("FAULT 2 and 4: the API server of b is away for a while, and it
 		exportOne(ctx, a, here, "ends", 8080, "10.96.1.2")
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.1"}))
 		Eventually(ctx, func() []string { return b.AllBackends(ctx, here) }).Should(HaveLen(2))
-		uid, service := a.Derived(ctx, ns, "old").UID, b.Derived(ctx, here, "stays")
+		uid, service, ended := a.Derived(ctx, ns, "old").UID, b.Derived(ctx, here, "stays"), a.Derived(ctx, here, "ends")
 		restore := b.Backup(ctx)
 		exportOne(ctx, b, ns, "new", 8080, "10.96.0.3")
 		change(ctx, b, ns, "old", "10.96.0.2")
@@ -46,6 +46,7 @@ var _ = Describe("FAULT 2 and 4: the API server of b is away for a while, and it
 		Eventually(ctx, a.Backends(ns, "old")).Should(Equal([]string{"b/10.96.0.2"}))
 		Eventually(ctx, a.Backends(ns, "new")).Should(Equal([]string{"b/10.96.0.3"}))
 		Eventually(ctx, func() []string { return b.AllBackends(ctx, here) }).Should(Equal(truth))
+		Eventually(ctx, func() error { return a.Client.Get(ctx, client.ObjectKeyFromObject(ended), ended) }).Should(Satisfy(apierrors.IsNotFound)) // a's own import of it
 
 		from := time.Now()
 		Expect(b.Kill(controlplane.APIServer)).To(Succeed())
