@@ -12,7 +12,6 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -82,9 +81,7 @@ func (r reconciler) reconcileImport(ctx context.Context, req ctrl.Request) (ctrl
 	if compute.SameImport(old, wanted) {
 		return ctrl.Result{}, nil
 	}
-	isByOthers := func(e metav1.ManagedFieldsEntry) bool {
-		return e.Subresource == "status" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
-	}
+	isByOthers := func(e metav1.ManagedFieldsEntry) bool { return model.IsByOthers(e, "status") }
 	rest := compute.WithoutSurplus(old, wanted)
 	if len(rest.Clusters)+len(rest.Conditions) < len(old.Clusters)+len(old.Conditions) && slices.ContainsFunc(imported.ManagedFields, isByOthers) {
 		return r.strip(ctx, imported, rest)
@@ -96,20 +93,11 @@ func (r reconciler) reconcileImport(ctx context.Context, req ctrl.Request) (ctrl
 // if something else put it there as well, such as the implementation that had the import before.
 // The watch event brings the import back to the queue.
 func (r reconciler) strip(ctx context.Context, imported *mcsv1beta1.ServiceImport, rest mcsv1beta1.ServiceImportStatus) (ctrl.Result, error) {
-	now := r.Now()
-	if wait := r.limiter.delay(imported.UID, true, now); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	patch := client.MergeFromWithOptions(imported.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	imported.Status = rest
-	err := r.client.Status().Patch(ctx, imported, patch, client.FieldOwner(model.FieldOwner))
-	if err == nil {
-		r.limiter.wrote(imported.UID, true, now)
-	}
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{}, nil
-	}
-	return ctrl.Result{}, client.IgnoreNotFound(err)
+	return r.limited(imported, true, func() (bool, error) {
+		patch := client.MergeFromWithOptions(imported.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		imported.Status = rest
+		return r.written(ctx, imported, r.client.Status().Patch(ctx, imported, patch, client.FieldOwner(model.FieldOwner)))
+	})
 }
 
 // input reads everything that the status of imported depends on. Of a foreign one
@@ -153,8 +141,7 @@ func (r reconciler) reconcileForeign(ctx context.Context, in compute.ImportInput
 	if in.Observation == nil {
 		return ctrl.Result{}, nil
 	}
-	now := r.Now()
-	wanted := compute.Import(in, metav1.NewTime(now))
+	wanted := compute.Import(in, metav1.NewTime(r.Now()))
 	last, known := r.foreign.Get(imported.UID)
 	switch {
 	case len(wanted.Conditions) == 0 && !model.AppliedBy(imported, model.FieldOwner, "status"),
@@ -164,22 +151,20 @@ func (r reconciler) reconcileForeign(ctx context.Context, in compute.ImportInput
 		r.foreign.Add(imported.UID, wanted)
 		return ctrl.Result{}, nil
 	}
-	if wait := r.limiter.delay(imported.UID, false, now); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	given := wanted
-	written, err := r.write(ctx, imported, &given)
-	if fields := owned(err); len(fields) > 0 {
-		ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
-		given = without(wanted, fields)
-		written, err = r.write(ctx, imported, &given) // an error if another field got an owner in between
-	}
-	if written {
-		r.limiter.wrote(imported.UID, false, now)
-		r.foreign.Add(imported.UID, wanted)
-		r.recordEvents(ctx, imported, compute.Transitions(r.kind, imported.Status.Conditions, given.Conditions))
-	}
-	return ctrl.Result{}, err
+	return r.limited(imported, false, func() (bool, error) {
+		given := wanted
+		written, err := r.write(ctx, imported, &given)
+		if fields := owned(err); len(fields) > 0 {
+			ctrl.LoggerFrom(ctx).V(1).Info("fields of this ServiceImport's status belong to its implementation; left alone", "fields", fields)
+			given = without(wanted, fields)
+			written, err = r.write(ctx, imported, &given) // an error if another field got an owner in between
+		}
+		if written {
+			r.foreign.Add(imported.UID, wanted)
+			r.recordEvents(ctx, imported, compute.Transitions(r.kind, imported.Status.Conditions, given.Conditions))
+		}
+		return written, err
+	})
 }
 
 // without leaves out the conditions to which the fields belong; a path is like

@@ -56,14 +56,24 @@ func (r reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.
 // save writes the status that is wanted of an object, a pointer, once its limit allows it, and
 // then records the conditions that moved.
 func (r reconciler) save(ctx context.Context, object client.Object, wanted any, urgent bool, moved []metav1.Condition) (ctrl.Result, error) {
+	return r.limited(object, urgent, func() (bool, error) {
+		written, err := r.write(ctx, object, wanted, client.ForceOwnership)
+		if written {
+			r.recordEvents(ctx, object, moved)
+		}
+		return written, err
+	})
+}
+
+// limited calls write, which reports whether it wrote the status of object, once its limit allows that.
+func (r reconciler) limited(object client.Object, urgent bool, write func() (bool, error)) (ctrl.Result, error) {
 	now := r.Now()
 	if wait := r.limiter.delay(object.GetUID(), urgent, now); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	written, err := r.write(ctx, object, wanted, client.ForceOwnership)
+	written, err := write()
 	if written {
 		r.limiter.wrote(object.GetUID(), urgent, now)
-		r.recordEvents(ctx, object, moved)
 	}
 	return ctrl.Result{}, err
 }
@@ -79,7 +89,11 @@ func (r reconciler) save(ctx context.Context, object client.Object, wanted any, 
 func (r reconciler) write(ctx context.Context, object client.Object, status any, options ...client.SubResourceApplyOption) (bool, error) {
 	u := model.StatusOf(object, mcsv1beta1.SchemeGroupVersion.WithKind(r.kind), status)
 	options = append(options, client.FieldOwner(model.FieldOwner))
-	err := r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...)
+	return r.written(ctx, object, r.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), options...))
+}
+
+// written reports whether a write of the status of an object that ended with err was made.
+func (r reconciler) written(ctx context.Context, object client.Object, err error) (bool, error) {
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err) && len(owned(err)) == 0:
 		ctrl.LoggerFrom(ctx).V(1).Info("the object changed meanwhile; waiting for its new version")
@@ -87,7 +101,7 @@ func (r reconciler) write(ctx context.Context, object client.Object, status any,
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("apply the status of %s %s: %w", r.kind, client.ObjectKeyFromObject(object), err)
+		return false, fmt.Errorf("write the status of %s %s: %w", r.kind, client.ObjectKeyFromObject(object), err)
 	}
 	return true, nil
 }

@@ -270,7 +270,7 @@ func deciders(seen *model.Observation, destinations []model.Report) string {
 	}
 	for _, d := range destinations {
 		decider, exports := seen.Source(d.Decider)
-		isOutdated := seen.Import != nil && (!exports || decider.State == model.SourceEnded || decider.State == model.SourceSuspended) // a new report follows
+		isOutdated := seen.Import != nil && (!exports || decider.State.IsWithdrawn()) // a new report follows
 		if d.Imported && d.Decider != "" && !isOutdated {
 			where[d.Decider] = append(where[d.Decider], string(d.Cluster))
 		}

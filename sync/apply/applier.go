@@ -154,7 +154,7 @@ func (a *Applier) update(ctx context.Context, action plan.Action) (plan.Object, 
 	// It keeps Comity as a field owner by what it applies, and the owners of subresources, which are not adopted.
 	// A strip that set a field would keep a later apply from removing it.
 	owners := model.Without(applied.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return e.Subresource == "" && (e.Manager != model.FieldOwner || e.Operation != metav1.ManagedFieldsOperationApply)
+		return model.IsByOthers(e, "")
 	})
 	own := map[string]any{"managedFields": owners, "resourceVersion": applied.GetResourceVersion()}
 	if applied, err = a.merge(ctx, action, action.Release, own); err != nil {

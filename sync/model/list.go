@@ -165,8 +165,12 @@ func (s SourceState) IsKept() bool { return s == SourceNotRead || s == SourceMis
 // IsOut reports whether nothing of a source in this state is served, though its entry
 // may keep its place.
 func (s SourceState) IsOut() bool {
-	return s == SourceEnded || s == SourceSuspended || s == SourceRefused
+	return s.IsWithdrawn() || s == SourceRefused
 }
+
+// IsWithdrawn reports whether the cluster of a source in this state states that it does not
+// publish it any more.
+func (s SourceState) IsWithdrawn() bool { return s == SourceEnded || s == SourceSuspended }
 
 // IsRead reports whether an export is published, and used.
 func (s SourceState) IsRead() bool {

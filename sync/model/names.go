@@ -264,6 +264,12 @@ func AppliedBy(object metav1.Object, manager, subresource string) bool {
 	})
 }
 
+// IsByOthers reports whether an entry of the managedFields of an object is about the object, or a
+// subresource of it, and is not that of Comity's apply.
+func IsByOthers(entry metav1.ManagedFieldsEntry, subresource string) bool {
+	return entry.Subresource == subresource && (entry.Manager != FieldOwner || entry.Operation != metav1.ManagedFieldsOperationApply)
+}
+
 // OwnerOf names who made an object, as far as its metadata says so.
 func OwnerOf(object metav1.Object) string {
 	if release := object.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
