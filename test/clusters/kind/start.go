@@ -14,7 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -221,20 +220,27 @@ const proxyLogs = `- |
 // learnedZone is in that line.
 const learnedZone = "Updated proxier node topology labels"
 
-// awaitZones waits until every kube-proxy has learned a zone, and starts those again that have not in time.
+// proxies selects the Pods of kube-proxy.
+const proxies = "k8s-app=kube-proxy"
+
+// withoutRules removes the rules of kube-proxy: one that starts again writes all of them, which
+// leaves the maps empty of those that exist (see nodesConfig).
+const withoutRules = "for family in ip ip6; do nft delete table $family kube-proxy 2>/dev/null || true; done\n"
+
+// awaitZones waits until every kube-proxy has learned a zone, and starts all again if one has not in time.
 func (c *Cluster) awaitZones(ctx context.Context, client kubernetes.Interface) error {
 	pods := client.CoreV1().Pods(metav1.NamespaceSystem)
 	for attempt := 1; ; attempt++ {
 		var ignorant []string
 		err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, zoneTimeout, true, func(ctx context.Context) (bool, error) {
-			list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "k8s-app=kube-proxy"})
+			list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: proxies})
 			if err != nil {
 				return false, err
 			}
 			ignorant = nil
 			for _, pod := range list.Items {
 				lines, err := pods.GetLogs(pod.Name, &corev1.PodLogOptions{}).DoRaw(ctx)
-				if err != nil || !strings.Contains(string(lines), learnedZone) {
+				if err != nil || pod.DeletionTimestamp != nil || !strings.Contains(string(lines), learnedZone) {
 					ignorant = append(ignorant, pod.Name)
 				}
 			}
@@ -246,11 +252,12 @@ func (c *Cluster) awaitZones(ctx context.Context, client kubernetes.Interface) e
 		if attempt == attemptsOfProxies {
 			return fmt.Errorf("the Pods %s have not logged %q, so they may ignore the zones of nodes: %w", strings.Join(ignorant, ", "), learnedZone, err)
 		}
-		c.tools.say("kind: in cluster %s, the Pods %s start again, because they missed the zones of their nodes", c.Name(), strings.Join(ignorant, ", "))
-		for _, name := range ignorant {
-			if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-				return err
-			}
+		c.tools.say("kind: in cluster %s, kube-proxy starts again, because the Pods %s missed the zones of their nodes", c.Name(), strings.Join(ignorant, ", "))
+		if err := c.onNodes(ctx, withoutRules); err != nil {
+			return err
+		}
+		if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: proxies}); err != nil {
+			return err
 		}
 	}
 }
