@@ -274,6 +274,7 @@ func TestDeadWatchesAreFoundWithin30SecondsAndOpenedAgain(t *testing.T) {
 	w.pass(5)
 	w.renew(2)
 	w.status("b")
+	w.awaitWatch()
 	time.Sleep(1100 * time.Millisecond) // a reflector lists again after a watch that brought nothing for less than a second
 	before, lists := w.active(), 0
 	w.server.change(func() { w.server.stale, lists = true, w.server.lists["exportrecords/"+shared] })

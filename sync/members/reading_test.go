@@ -221,14 +221,20 @@ func TestFault5ARotatedConnectionDoesNotGoBackToWhatItListed(t *testing.T) {
 	w.await("nothing is missing", func() bool { return w.read(21) == 21 })
 }
 
-// FAULT 5: a server that has forgotten the version of every watch is listed
-// again once for each, and what it still has is missed at no moment.
-func TestFault5AForgottenVersionCausesOneRelist(t *testing.T) {
-	w := exporting(t, 20)
+// awaitWatch waits until the exports are watched.
+func (w *world) awaitWatch() {
+	w.t.Helper()
 	w.await("the exports are watched", func() (is bool) {
 		w.server.change(func() { is = len(w.server.watches["exportrecords/"+shared]) > 0 })
 		return is
 	})
+}
+
+// FAULT 5: a server that has forgotten the version of every watch is listed
+// again once for each, and what it still has is missed at no moment.
+func TestFault5AForgottenVersionCausesOneRelist(t *testing.T) {
+	w := exporting(t, 20)
+	w.awaitWatch()
 	w.server.change(func() { w.server.lists = map[string]int{} })
 	w.server.restart()
 	w.server.put("exportrecords", record(shared, 20))

@@ -160,7 +160,7 @@ var _ = Describe("A fault of a cluster is the first cause that trace or diagnose
 				shell.run(ctx, `kubectl --context b -n kube-system get configmap coredns -o json |
 					sed 's/multicluster clusterset.local\\n *//' | kubectl --context b replace -f -
 					kubectl --context b -n kube-system rollout restart deployment coredns
-					kubectl --context b -n kube-system rollout status deployment coredns --timeout 60s`)
+					kubectl --context b -n kube-system rollout status deployment coredns --timeout 150s`)
 			},
 			command: trace,
 			words:   []string{"CoreDNS", "clusterset.local"},

@@ -108,13 +108,13 @@ func (u *user) run(ctx context.Context, format string, args ...any) string {
 	return out
 }
 
-// answered tries a command line again while Comity says that it had no time to evaluate it, as on a busy machine.
+// answered tries a command line again while it prints tooBusy.
 func (u *user) answered(ctx context.Context, line string) (out string, err error) {
 	GinkgoHelper()
 	Eventually(ctx, func() string {
 		out, err = u.try(ctx, "%s", line)
 		return out
-	}).ShouldNot(ContainSubstring("try again in a few seconds"))
+	}).ShouldNot(ContainSubstring(tooBusy))
 	return out, err
 }
 

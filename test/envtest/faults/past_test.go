@@ -92,9 +92,9 @@ var _ = Describe("FAULT 24: a namespace that is deleted and made again", func() 
 		Expect(err).NotTo(HaveOccurred())
 		clusterset.AwaitQuiet(ctx, a, b) // an earlier spec may have left a report to delete
 		Expect(a.Client.Delete(ctx, clusterset.Namespace(ns))).To(Succeed())
-		from := time.Now()
-		change(ctx, b, ns, "web", "10.94.0.2")
 		Eventually(ctx, b.ExportCondition(ns, "web", "Available")).Should(And(HavePrefix("False/NamespaceMissing: "), ContainSubstring(" a ")))
+		from := time.Now() // a knows now that it goes
+		change(ctx, b, ns, "web", "10.94.0.2")
 		empty(ctx, a, ns)
 		clusterset.AwaitQuiet(ctx, a, b)
 		for _, w := range specs(a.AgentWrites(from)) { // what still stands may say how it is
