@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -100,20 +99,20 @@ type failure struct {
 	err   error
 }
 
-// requestsTo has clients of m send requests to host, one after the other each, until stop: see askOnceMore.
+// requestsTo has clients of m send requests to host, one after the other each, until stop.
 func requestsTo(ctx context.Context, m *member, host string) (stop func() (requests int, failed []failure)) {
 	GinkgoHelper()
 	targets := m.targets(ctx, host)
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	var mu sync.Mutex
-	requests, failed, late := 0, []failure(nil), &atomic.Bool{}
+	requests, failed := 0, []failure(nil)
 	for client := range clients {
 		working.Go(func() {
 			for n := client; ctx.Err() == nil; n++ {
 				idle(ctx, clients*pause)
 				began := time.Now()
-				err := m.askOnceMore(ctx, targets[n%len(targets)], late)
+				_, err := m.ask(ctx, targets[n%len(targets)], servicePort, 1)
 				if ctx.Err() != nil {
 					return // what was under way was cut off by us
 				}

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -193,18 +192,24 @@ const pause = 100 * time.Millisecond
 
 // keepAsking sends one request after the other from m, to the name and to its
 // address in each IP family in turn, until stop is called, which gives their
-// number and what failed: see askOnceMore.
+// number and what failed. The client Pod gives up after five seconds, for which a
+// busy machine may stand still: one such request is sent once more before it counts.
 func keepAsking(ctx context.Context, m *member, host string) (stop func() (requests int, failed []error)) {
 	GinkgoHelper()
 	targets := m.targets(ctx, host)
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	requests, failed, late := 0, []error(nil), &atomic.Bool{}
+	requests, failed, late := 0, []error(nil), false
 	go func() {
 		defer close(done)
 		for ; ctx.Err() == nil; idle(ctx, pause) {
 			target := targets[requests%len(targets)]
-			err := m.askOnceMore(ctx, target, late)
+			_, err := m.ask(ctx, target, servicePort, 1)
+			if err != nil && !late && strings.Contains(err.Error(), "Client.Timeout") {
+				late = true
+				step("from %s: asked once more: %v", m.ID(), err)
+				_, err = m.ask(ctx, target, servicePort, 1)
+			}
 			if ctx.Err() != nil {
 				return // what was under way was cut off by us
 			}
@@ -218,17 +223,6 @@ func keepAsking(ctx context.Context, m *member, host string) (stop func() (reque
 		<-done
 		return requests, failed
 	}
-}
-
-// askOnceMore sends a request from m. The client Pod gives up after five seconds, for which a
-// busy machine may stand still: one such request, unless late is true, is sent once more before it counts.
-func (m *member) askOnceMore(ctx context.Context, target string, late *atomic.Bool) error {
-	_, err := m.ask(ctx, target, servicePort, 1)
-	if err != nil && strings.Contains(err.Error(), "Client.Timeout") && late.CompareAndSwap(false, true) {
-		step("from %s: asked once more: %v", m.ID(), err)
-		_, err = m.ask(ctx, target, servicePort, 1)
-	}
-	return err
 }
 
 // idle waits for d, or until ctx ends.

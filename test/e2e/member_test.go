@@ -108,28 +108,30 @@ func (m *member) applyFile(ctx context.Context, name string) {
 // tooBusy is what Comity says of a request that it had no time to evaluate, as on a busy machine.
 const tooBusy = "try again in a few seconds"
 
-// evaluated makes a request again while that is the answer.
-func evaluated(ctx context.Context, request func() error) (err error) {
+// evaluated makes a request again while it prints that, or fails with it.
+func evaluated(ctx context.Context, request func() (string, error)) (out string, err error) {
 	GinkgoHelper()
 	Eventually(ctx, func() string {
-		err = request()
-		return fmt.Sprint(err)
+		out, err = request()
+		return out + fmt.Sprint(err)
 	}).ShouldNot(ContainSubstring(tooBusy))
-	return err
+	return out, err
 }
 
 func (m *member) create(ctx context.Context, objects ...client.Object) {
 	GinkgoHelper()
 	for _, object := range objects {
-		Expect(evaluated(ctx, func() error { return m.client.Create(ctx, object) })).To(Succeed(), "create %T %s in cluster %s", object, client.ObjectKeyFromObject(object), m.ID())
+		_, err := evaluated(ctx, func() (string, error) { return "", m.client.Create(ctx, object) })
+		Expect(err).NotTo(HaveOccurred(), "create %T %s in cluster %s", object, client.ObjectKeyFromObject(object), m.ID())
 	}
 }
 
 // patch changes an object by a JSON merge patch.
 func (m *member) patch(ctx context.Context, object client.Object, patch string) error {
-	return evaluated(ctx, func() error {
-		return m.client.Patch(ctx, object, client.RawPatch("application/merge-patch+json", []byte(patch)))
+	_, err := evaluated(ctx, func() (string, error) {
+		return "", m.client.Patch(ctx, object, client.RawPatch("application/merge-patch+json", []byte(patch)))
 	})
+	return err
 }
 
 // awaitPods waits until exactly count Pods with label app are ready and gives their names, sorted.

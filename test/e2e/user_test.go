@@ -102,20 +102,10 @@ func (u *user) run(ctx context.Context, format string, args ...any) string {
 	GinkgoHelper()
 	line := fmt.Sprintf(format, args...)
 	step("$ %s", line)
-	out, err := u.answered(ctx, line)
+	out, err := evaluated(ctx, func() (string, error) { return u.try(ctx, "%s", line) })
 	GinkgoWriter.Printf("    | %s\n", strings.ReplaceAll(strings.TrimSpace(out), "\n", "\n    | "))
 	Expect(err).NotTo(HaveOccurred(), "%s\n%s", line, out)
 	return out
-}
-
-// answered tries a command line again while it prints tooBusy.
-func (u *user) answered(ctx context.Context, line string) (out string, err error) {
-	GinkgoHelper()
-	Eventually(ctx, func() string {
-		out, err = u.try(ctx, "%s", line)
-		return out
-	}).ShouldNot(ContainSubstring(tooBusy))
-	return out, err
 }
 
 // refused runs a command line, which must fail, shows it and gives what it printed.
@@ -123,7 +113,7 @@ func (u *user) refused(ctx context.Context, format string, args ...any) string {
 	GinkgoHelper()
 	line := fmt.Sprintf(format, args...)
 	step("$ %s", line)
-	out, err := u.answered(ctx, line)
+	out, err := evaluated(ctx, func() (string, error) { return u.try(ctx, "%s", line) })
 	GinkgoWriter.Printf("    | %s\n", strings.ReplaceAll(strings.TrimSpace(out), "\n", "\n    | "))
 	Expect(err).To(HaveOccurred(), "nobody refused `%s`", line)
 	return out
