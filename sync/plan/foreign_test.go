@@ -34,7 +34,8 @@ func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 			[]string{"NameTaken", web + ", which Comity did not create"}},
 		{"Services have both names", []plan.Object{foreignService(web), foreignService(model.AlternateDerivedName("web"))}, "",
 			[]string{"NameTaken", "nothing is imported"}},
-		{"a slice has the plain name", []plan.Object{foreignSlice(web+"-b", "web", "b")}, web, nil},
+		{"a slice has the plain name", []plan.Object{foreignSlice(web+"-b", "web", "b")}, web,
+			[]string{"NameTaken", `"` + model.SliceName(web, false, "b", "web-x") + `" is used instead`}},
 		{"slices have both names of a slice", []plan.Object{
 			foreignSlice(web+"-b", "web", "b"), foreignSlice(model.SliceName(web, false, "b", "web-x"), "web", "b"),
 		}, web, []string{"NameTaken", "EndpointSlice default/" + model.SliceName(web, false, "b", "web-x")}},

@@ -182,13 +182,22 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.Endpo
 		}
 	}
 	for _, w := range unnamed {
-		plain, dotted := model.SliceName(p.name, true, cluster, SourceOf(w)), model.SliceName(p.name, false, cluster, SourceOf(w))
-		existing := p.currentSlices[dotted]
-		if !takes(plain, w) && !takes(dotted, w) && existing != nil && !p.owns(existing) && p.adoptedFrom(existing) == "" {
-			problems = append(problems, p.nameTaken("EndpointSlice", dotted, ""))
-		}
-		// Otherwise Comity's slice of that name has another address type, which
+		_ = takes(model.SliceName(p.name, true, cluster, SourceOf(w)), w) || takes(model.SliceName(p.name, false, cluster, SourceOf(w)), w)
+		// If neither, Comity's slice of that name has another address type, which
 		// cannot be changed: it is deleted now, and created by the next plan.
+	}
+	for n, w := range want {
+		for _, plain := range []bool{true, false} {
+			name := model.SliceName(p.name, plain, cluster, SourceOf(w))
+			if name == w.Name {
+				break // the other name was not needed
+			}
+			existing := p.currentSlices[name]
+			isForeign := existing != nil && !model.IsManaged(existing) && p.adoptedFrom(existing) == ""
+			if isForeign && (n == 0 || !plain) { // one slice alone can have the plain name
+				problems = append(problems, p.nameTaken("EndpointSlice", name, w.Name))
+			}
+		}
 	}
 	return problems
 }

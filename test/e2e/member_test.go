@@ -168,9 +168,9 @@ func (m *member) podIPs(ctx context.Context, namespace, app string) map[string][
 	return ips
 }
 
-// ask lets the client Pod of m send HTTP requests, one connection and one lookup
-// of the name each, and gives the names of the Pods that answered. An error has
-// the first request that failed.
+// ask lets the client Pod of m send HTTP requests to host, which it looks up once,
+// over one connection each, and gives the names of the Pods that answered. An
+// error has what failed; the Pods that answered all others come with it.
 func (m *member) ask(ctx context.Context, host string, port, tries int) ([]string, error) {
 	raw, err := m.typed.CoreV1().Pods(metav1.NamespaceDefault).ProxyGet("http", "client", "8080", "dial", map[string]string{
 		"protocol": "http", "host": host, "port": strconv.Itoa(port), "request": "hostname", "tries": strconv.Itoa(tries),
@@ -182,10 +182,27 @@ func (m *member) ask(ctx context.Context, host string, port, tries int) ([]strin
 	if err := json.Unmarshal(raw, &result); err != nil {
 		return nil, fmt.Errorf("the client Pod of cluster %s answers %q: %w", m.ID(), raw, err)
 	}
+	pods := slices.Compact(slices.Sorted(slices.Values(result.Responses)))
 	if failed := len(result.Errors); failed > 0 || len(result.Responses) != tries {
-		return nil, fmt.Errorf("%d of %d requests from cluster %s to %s:%d failed: %q", failed, tries, m.ID(), host, port, result.Errors)
+		return pods, fmt.Errorf("%d of %d requests from cluster %s to %s:%d failed: %q", failed, tries, m.ID(), host, port, result.Errors)
 	}
-	return slices.Compact(slices.Sorted(slices.Values(result.Responses))), nil
+	return pods, nil
+}
+
+// expectOnly has m send a hundred requests to target: each of the Pods answers some, and no
+// other Pod answers one. If one has no answer they are sent again: conntrack remembers a
+// request to a Pod that had ended for two minutes, and sends the next one from its port there.
+func (m *member) expectOnly(ctx context.Context, target string, pods ...string) {
+	GinkgoHelper()
+	const requests = 100
+	var answered []string
+	Eventually(ctx, func() (err error) {
+		answered, err = m.ask(ctx, target, servicePort, requests)
+		Expect(pods).To(ContainElements(answered), "who answers to cluster %s at %s", m.ID(), target)
+		return err
+	}).Should(Succeed())
+	Expect(answered).To(ConsistOf(pods), "who answers to cluster %s at %s", m.ID(), target)
+	step("from %s: %d of %d requests to %s are answered by %v", m.ID(), requests, requests, target, pods)
 }
 
 // expectAnswers waits until all requests from m succeed and exactly these Pods

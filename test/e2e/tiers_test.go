@@ -24,7 +24,6 @@ import (
 // That the other cluster answers once the local Pods are gone is also a spec of FAULT 20.
 var _ = Describe("A Service with tiers", Ordered, beyond(), func() {
 	key := types.NamespacedName{Namespace: "tiers", Name: "local"}
-	const requests = 100
 	var pods map[string][]string // by cluster id
 
 	// group labels the Peer of the other cluster in m; empty removes the label.
@@ -61,8 +60,7 @@ var _ = Describe("A Service with tiers", Ordered, beyond(), func() {
 		for _, m := range bothMembers() {
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods[m.ID()]...)
 			for _, target := range m.targets(ctx, hostOf(key)) {
-				Expect(m.ask(ctx, target, servicePort, requests)).To(ConsistOf(pods[m.ID()]))
-				step("from %s: %d of %d requests to %s stayed there", m.ID(), requests, requests, target)
+				m.expectOnly(ctx, target, pods[m.ID()]...)
 			}
 		}
 	})
@@ -74,8 +72,7 @@ var _ = Describe("A Service with tiers", Ordered, beyond(), func() {
 			m.awaitPods(ctx, key.Namespace, key.Name, 0)
 			m.expectAnswers(ctx, hostOf(key), servicePort, pods[m.other().ID()]...)
 			for _, target := range m.targets(ctx, hostOf(key)) {
-				Expect(m.ask(ctx, target, servicePort, requests)).To(ConsistOf(pods[m.other().ID()]))
-				step("from %s: %d of %d requests to %s went to the second tier", m.ID(), requests, requests, target)
+				m.expectOnly(ctx, target, pods[m.other().ID()]...)
 			}
 
 			Expect(m.patch(ctx, server.DeepCopy(), replicas(2))).To(Succeed())
