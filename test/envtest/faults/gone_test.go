@@ -61,6 +61,9 @@ var _ = Describe("FAULT 41 and 51: all that Comity has in a cluster is deleted,"
 	const ns = "deleted"
 	It("and what is imported stays; once it is installed and joined again everything follows", func(ctx SpecContext) {
 		setUp(ctx, ns)
+		for _, m := range both() {
+			keepIfLost(ctx, m, ns)
+		}
 		afterFailure(func(ctx context.Context) {
 			a.Reinstall(ctx)
 			set.Join(ctx, "a", "b")

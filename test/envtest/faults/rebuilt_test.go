@@ -12,11 +12,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/comity-mcs/comity/sync/join"
-	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
 	"github.com/comity-mcs/comity/test/envtest/clusterset"
 	"github.com/comity-mcs/comity/test/install"
@@ -46,9 +44,7 @@ var _ = Describe("FAULT 38 and 42: a cluster is destroyed and made again with th
 	It("is refused, and what was imported stays, until join --replace accepts it; then every import keeps its name and address", func(ctx SpecContext) {
 		setUp(ctx, ns)
 		afterFailure(func(ctx context.Context) { clusterset.JoinReplaced(ctx, b.As("b"), a.As("a")) })
-		clusterset.Change(ctx, a, clusterset.Namespace(ns), func(n *corev1.Namespace) {
-			n.Annotations = map[string]string{model.AnnotationOnLost: string(model.OnLostKeep)}
-		})
+		keepIfLost(ctx, a, ns)
 		manifests := func(addresses string, names ...string) {
 			for i, name := range names {
 				exportOne(ctx, b, ns, name, 8080, fmt.Sprint(addresses, i+1))

@@ -36,6 +36,9 @@ var _ = Describe("FAULT 27: a slip in what makes a cluster a member", Ordered, f
 	}
 	BeforeAll(func(ctx SpecContext) {
 		setUp(ctx, ns)
+		for _, m := range both() {
+			keepIfLost(ctx, m, ns)
+		}
 		afterFailure(func(ctx context.Context) {
 			a.Restart(ctx)
 			a.ChangePeer(ctx, "b", func(s *exchangev1alpha1.PeerSpec) { *s = right })

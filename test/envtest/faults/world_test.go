@@ -103,6 +103,14 @@ func afterFailure(mend func(context.Context)) {
 	}, NodeTimeout(3*time.Minute))
 }
 
+// keepIfLost has m leave the endpoints of a lost cluster as they are, since nothing answers at those of most specs.
+func keepIfLost(ctx context.Context, m *clusterset.Member, ns string) {
+	GinkgoHelper()
+	clusterset.Change(ctx, m, clusterset.Namespace(ns), func(n *corev1.Namespace) {
+		n.Annotations = map[string]string{model.AnnotationOnLost: string(model.OnLostKeep)}
+	})
+}
+
 // kept expects that what m has imported in a namespace stays as it is.
 func kept(ctx context.Context, m *clusterset.Member, ns string, whole []string, while string) {
 	GinkgoHelper()

@@ -59,15 +59,18 @@ var _ = Describe("FAULT 31: the quota of a member in the hub", func() {
 		Expect(quota.Spec.Hard).To(HaveKeyWithValue(corev1.ResourceName("count/exportrecords.exchange.comity.dev"), resource.MustParse("20k")))
 		limit := quota.DeepCopy()
 		limit.Spec.Hard[resourceName] = resource.MustParse("3")
-		Expect(theHub.client.Update(ctx, limit)).To(Succeed())
-		limit.Status.Hard = limit.Spec.Hard
-		Expect(theHub.client.Status().Update(ctx, limit)).To(Succeed())
+		Expect(theHub.client.Patch(ctx, limit, client.MergeFrom(quota))).To(Succeed())
+		counted := func(ctx context.Context, hard corev1.ResourceList) { // the API server writes the status as well
+			was := limit.DeepCopy()
+			limit.Status.Hard = hard
+			Expect(theHub.client.Status().Patch(ctx, limit, client.MergeFrom(was))).To(Succeed())
+		}
+		counted(ctx, limit.Spec.Hard)
 		DeferCleanup(func(ctx SpecContext) {
 			Expect(install.Join(ctx, hub(), sides("b", "c"), join.Options{})).To(Succeed())
 			Expect(theHub.client.Get(ctx, key, limit)).To(Succeed())
 			Expect(limit.Spec.Hard).To(Equal(quota.Spec.Hard), "what the next join finds is what the last one made")
-			limit.Status.Hard = quota.Spec.Hard
-			Expect(theHub.client.Status().Update(ctx, limit)).To(Succeed())
+			counted(ctx, quota.Spec.Hard)
 			Expect(theHub.client.DeleteAllOf(ctx, &exchangev1alpha1.NamespaceRecord{}, client.InNamespace(key.Namespace))).To(Succeed())
 		})
 		asC := members["c"].inHub(ctx)

@@ -97,6 +97,7 @@ var _ = Describe("Available", func() {
 			"Valid": "True/Valid", "Ready": "True/Exported", "Conflict": "False/NoConflicts", "Admitted": "True/Admitted",
 		})
 		settle(ctx, key.Namespace)
+		world.pass(time.Hour) // what was written so far counts no more
 		world.freeze()
 		DeferCleanup(world.thaw)
 		writes := writesTo("serviceexports", key)
