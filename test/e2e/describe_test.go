@@ -36,10 +36,9 @@ var _ = Describe("`kubectl describe` of an export and its import", Ordered, kep(
 			reads("Ready", "True", "Ready", Not(BeEmpty())),
 			reads("Available", "True", "Connected", ContainSubstring("a")),
 		)
-		out := shell.run(ctx, "kubectl --context a -n described describe serviceexport api")
-		Expect(out).To(MatchRegexp(`(?m)^Events:$`))
-		Expect(out).To(MatchRegexp(`(?m)^ +Warning +NamespaceMissing .*in b since`))
-		Expect(out).To(MatchRegexp(`(?m)^ +Normal +Imported `))
+		Eventually(ctx, func() string { // events are sent after the status
+			return shell.quietly(ctx, "kubectl --context a -n described describe serviceexport api")
+		}).Should(And(MatchRegexp(`(?m)^Events:$`), MatchRegexp(`(?m)^ +Warning +NamespaceMissing .*in b since`), MatchRegexp(`(?m)^ +Normal +Imported `)))
 	})
 
 	It("names both sides of a conflict, in both clusters", func(ctx SpecContext) {

@@ -101,7 +101,8 @@ func (m *member) applyFile(ctx context.Context, name string) {
 		}
 		text, err := object.MarshalJSON()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(m.apply(ctx, string(text))).To(Succeed(), "apply %s in cluster %s", name, m.ID())
+		_, err = evaluated(ctx, func() (string, error) { return "", m.apply(ctx, string(text)) })
+		Expect(err).NotTo(HaveOccurred(), "apply %s in cluster %s", name, m.ID())
 	}
 }
 

@@ -95,16 +95,19 @@ deny contains {"msg": "this name is taken", "field": "metadata.name", "remedy": 
 	startswith(input.object.metadata.name, "secret-")
 }
 `)
-		create := func() error {
-			return clusterA.client.Create(ctx, newExport(namespace, "secret-thing"), client.DryRunAll)
+		create := func(name string) error {
+			_, err := evaluated(ctx, func() (string, error) {
+				return "", clusterA.client.Create(ctx, newExport(namespace, name), client.DryRunAll)
+			})
+			return err
 		}
-		Expect(create()).To(Succeed())
+		Expect(create("secret-thing")).To(Succeed())
 		clusterA.create(ctx, policy)
-		Eventually(ctx, create).Should(MatchError(ContainSubstring("[no-secrets] metadata.name: this name is taken. Remedy: Choose another.")))
+		Eventually(ctx, create).WithArguments("secret-thing").Should(MatchError(ContainSubstring("[no-secrets] metadata.name: this name is taken. Remedy: Choose another.")))
 		clusterA.compiled(ctx, policy.Name)
-		Expect(clusterA.client.Create(ctx, newExport(namespace, "other"), client.DryRunAll)).To(Succeed())
+		Expect(create("other")).To(Succeed())
 		Expect(clusterA.client.Delete(ctx, policy)).To(Succeed())
-		Eventually(ctx, create).Should(Succeed())
+		Eventually(ctx, create).WithArguments("secret-thing").Should(Succeed())
 	})
 })
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	policyv1alpha1 "github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // sources is an ExportPolicy with stage Import, for one namespace, that denies imports
@@ -45,7 +46,7 @@ var _ = Describe("An ExportPolicy with stage Import", func() {
 		Eventually(b.backends(ns, "web")).WithContext(ctx).Should(Equal(both))
 
 		By("refusing what reads an input of another stage")
-		oneMessage(b.client.Create(ctx, sources(ns, `input.object.metadata.name == "web"`)), "sources.rego:4:2: undefined ref: input.object.metadata.name",
+		oneMessage(suite.Evaluated(func() error { return b.client.Create(ctx, sources(ns, `input.object.metadata.name == "web"`)) }), "sources.rego:4:2: undefined ref: input.object.metadata.name",
 			`want (one of): ["apiVersion" "cluster" "export" "namespace" "source"]`)
 
 		By("denying a")
@@ -68,7 +69,7 @@ var _ = Describe("An ExportPolicy with stage Import", func() {
 
 		By("allowing it again")
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"rego":%q}}`, sources(ns, `input.source.cluster == "nobody"`).Spec.Rego))
-		Expect(b.client.Patch(ctx, sources(ns, ""), patch)).To(Succeed())
+		Expect(suite.Evaluated(func() error { return b.client.Patch(ctx, sources(ns, ""), patch) })).To(Succeed())
 		Eventually(b.backends(ns, "web")).WithContext(ctx).Should(Equal(both))
 		Eventually(a.condition(ns, "web", "Available")).WithContext(ctx).Should(HavePrefix("True/Imported"))
 		everythingElseWorks(ctx)

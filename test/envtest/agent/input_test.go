@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/comity-mcs/comity/sync/model"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 var _ = Describe("A bad export", func() {
@@ -20,10 +21,10 @@ var _ = Describe("A bad export", func() {
 			ns, a := newNamespace(ctx, "scope"), members["a"]
 			a.create(ctx, service(ns, "web"))
 			parts = append(parts, "ServiceExport "+ns+"/web", "[export-scope]", `metadata.annotations["comity.dev/export-to"]`)
-			oneMessage(a.client.Create(ctx, scoped(ns, "web", to)), parts...)
+			oneMessage(suite.Evaluated(func() error { return a.client.Create(ctx, scoped(ns, "web", to)) }), parts...)
 			asLabel := export(ns, "web")
 			asLabel.Labels = map[string]string{model.LabelExportTo: to}
-			oneMessage(a.client.Create(ctx, asLabel), parts...)
+			oneMessage(suite.Evaluated(func() error { return a.client.Create(ctx, asLabel) }), parts...)
 			everythingElseWorks(ctx)
 		},
 		Entry("that names an unknown cluster", "b,nowhere", "names nowhere", "no member of the clusterset", "known clusters: b, c"),
@@ -92,11 +93,10 @@ var _ = Describe("A name", func() {
 var _ = Describe("A policy that does not compile", func() {
 	It("is refused with the place of the error, and the others go on to judge", func(ctx SpecContext) {
 		a := members["a"]
-		err := a.client.Create(ctx, broken())
-		oneMessage(err, "ExportPolicy broken", "broken.rego:3:", "spec.rego", "no_such_thing")
+		oneMessage(suite.Evaluated(func() error { return a.client.Create(ctx, broken()) }), "ExportPolicy broken", "broken.rego:3:", "spec.rego", "no_such_thing")
 		everythingElseWorks(ctx)
 		ns := newNamespace(ctx, "policy")
-		oneMessage(a.client.Create(ctx, scoped(ns, "web", "nowhere")), "export-scope")
+		oneMessage(suite.Evaluated(func() error { return a.client.Create(ctx, scoped(ns, "web", "nowhere")) }), "export-scope")
 	})
 })
 
@@ -107,7 +107,7 @@ var _ = Describe("A Service without addresses of its own", func() {
 		s := service(ns, "web")
 		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
 		a.create(ctx, s)
-		oneMessage(a.client.Create(ctx, export(ns, "web")), "ServiceExport "+ns+"/web", "no-external-name", "ExternalName")
+		oneMessage(suite.Evaluated(func() error { return a.client.Create(ctx, export(ns, "web")) }), "ServiceExport "+ns+"/web", "no-external-name", "ExternalName")
 		everythingElseWorks(ctx)
 	})
 })

@@ -136,12 +136,12 @@ func (m *member) undefine(ctx context.Context, names ...string) {
 }
 
 // errorsIn are the lines of a log that tell of an error, but for those that are written
-// about every lease that is released, about a renewal that the end interrupts, and about a
-// token that is none.
+// about every lease that is released, about a renewal or a write that the end interrupts, and
+// about a token that is none.
 func errorsIn(log string) []string {
 	GinkgoHelper()
 	return slices.DeleteFunc(logged(log, `"level":"error"`)(Default), func(line string) bool {
 		return strings.Contains(line, `"error":"leader election lost"`) || strings.Contains(line, `"error":"invalid bearer token"`) ||
-			strings.Contains(line, `"logger":"leaderelection"`) && strings.Contains(line, "context canceled")
+			(strings.Contains(line, `"logger":"leaderelection"`) || strings.Contains(line, `"msg":"Reconciler error"`)) && strings.Contains(line, "context canceled")
 	})
 }

@@ -23,6 +23,7 @@ import (
 	exchangev1alpha1 "github.com/comity-mcs/comity/sync/exchange/v1alpha1"
 	"github.com/comity-mcs/comity/sync/model"
 	"github.com/comity-mcs/comity/test/clusters/controlplane"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 	"github.com/comity-mcs/comity/test/install"
 )
 
@@ -30,7 +31,7 @@ import (
 func (m *Member) Create(ctx context.Context, objects ...client.Object) {
 	ginkgo.GinkgoHelper()
 	for _, o := range objects {
-		gomega.Expect(m.Client.Create(ctx, o)).To(gomega.Succeed(), "create %T %s in cluster %s", o, o.GetName(), m.ID())
+		gomega.Expect(suite.Evaluated(func() error { return m.Client.Create(ctx, o) })).To(gomega.Succeed(), "create %T %s in cluster %s", o, o.GetName(), m.ID())
 	}
 }
 

@@ -143,7 +143,7 @@ func everyPod() []netip.Prefix {
 func (m *member) create(ctx context.Context, objects ...client.Object) {
 	GinkgoHelper()
 	for _, o := range objects {
-		Expect(m.client.Create(ctx, o)).To(Succeed(), "create %T %s in cluster %s", o, o.GetName(), m.ID())
+		Expect(suite.Evaluated(func() error { return m.client.Create(ctx, o) })).To(Succeed(), "create %T %s in cluster %s", o, o.GetName(), m.ID())
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/comity-mcs/comity/policies/engine"
 	"github.com/comity-mcs/comity/policies/v1alpha1"
+	"github.com/comity-mcs/comity/test/envtest/suite"
 )
 
 // deleteAll leaves no policy to the next spec.
@@ -68,7 +69,7 @@ var _ = Describe("FAULT 16: Rego that is malformed, empty, of 5 MiB, or has a by
 		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rego": rego}})
 		Expect(err).NotTo(HaveOccurred())
 		object := &v1alpha1.ExportPolicy{ObjectMeta: metav1.ObjectMeta{Name: "hostile"}}
-		return direct.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+		return suite.Evaluated(func() error { return direct.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)) })
 	}
 
 	It("is refused at admission with the place and the reason, and what was stored stays in use", func(ctx SpecContext) {
@@ -185,7 +186,7 @@ var _ = Describe("FAULT 17: a slow policy, and 100 requests at once", Ordered, f
 
 		By("asking once more, for an export that the slow policy matches, and for one that it does not")
 		Eventually(func() error { return direct.Create(ctx, slowExport("web"), client.DryRunAll) }).Within(timeout).Should(MatchError(ContainSubstring(bySlow)))
-		Expect(leader.answer()).To(ConsistOf("fine no"))
+		Eventually(leader.answer).Within(timeout).Should(ConsistOf("fine no"))
 		By("showing which policy it was")
 		Eventually(func() string {
 			object, _ := stored(ctx, "slow")

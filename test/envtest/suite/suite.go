@@ -12,6 +12,8 @@ package suite
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,6 +69,25 @@ func Run(t *testing.T, name string, waits Waits) {
 // LogToGinkgo shows the logs of controllers with the spec that fails.
 func LogToGinkgo() {
 	log.SetLogger(zap.New(zap.WriteTo(ginkgo.GinkgoWriter), zap.UseDevMode(true)))
+}
+
+// Evaluated makes a request again for which Comity, or the API server that waits for Comity, had
+// no time, as on a busy machine: at most five times.
+func Evaluated(request func() error) (err error) {
+	for range 5 {
+		if err = request(); !IsLate(err) {
+			break
+		}
+	}
+	return err
+}
+
+// IsLate reports whether the answer to a request is that there was no time to evaluate it: none
+// to start a process for it, or too little for a policy, or more than the API server waits for.
+func IsLate(err error) bool {
+	return err != nil && slices.ContainsFunc([]string{
+		"the policies were not evaluated in time", "none ended in time", "it took too long and was stopped", "deadline exceeded",
+	}, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // Scheme knows the kinds of Kubernetes, of the MCS API and of Comity.

@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -104,9 +105,16 @@ var _ = BeforeSuite(func() {
 
 	noted := rest.CopyConfig(cfg)
 	noted.WarningHandlerWithContext = warnings
-	var err error
-	k8s, err = client.New(noted, client.Options{Scheme: scheme})
+	direct, err := client.NewWithWatch(noted, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
+	k8s = interceptor.NewClient(direct, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			return suite.Evaluated(func() error { return c.Create(ctx, o, options...) })
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.UpdateOption) error {
+			return suite.Evaluated(func() error { return c.Update(ctx, o, options...) })
+		},
+	})
 	judges = newBench()
 	serving = serve(cfg, scheme, environment.WebhookInstallOptions, nil)
 })
