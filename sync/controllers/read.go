@@ -110,16 +110,17 @@ func copiedSlice(_ context.Context, o client.Object) []types.NamespacedName {
 }
 
 // importedObject returns the key of the import that a derived object belongs to.
-// For a Service that has or had a derived name without being derived, it returns
-// the imports that this name is the first choice of.
+// For a Service or slice that has or had a derived name without being derived, it
+// returns the imports whose first choice the name of that derived Service is.
 func (b *base) importedObject(ctx context.Context, o client.Object) []types.NamespacedName {
 	if name := o.GetLabels()[model.LabelServiceName]; name != "" {
 		return []types.NamespacedName{{Namespace: o.GetNamespace(), Name: name}}
 	}
-	if _, isService := o.(*corev1.Service); !isService || !strings.HasPrefix(o.GetName(), "derived-") {
+	service, _, _ := strings.Cut(o.GetName(), ".") // that of a slice, see model.SliceName
+	if !strings.HasPrefix(service, "derived-") {
 		return nil
 	}
-	plain := strings.Join(strings.SplitN(o.GetName(), "-", 3)[:2], "-")
+	plain := strings.Join(strings.SplitN(service, "-", 3)[:2], "-")
 	keys, _ := notify.ListKeys(ctx, b.client, &mcsv1beta1.ServiceImportList{}, notify.Itself, client.InNamespace(o.GetNamespace())) // a cache: it does not fail
 	return model.Without(keys, func(key types.NamespacedName) bool { return model.DerivedName(key.Name) != plain })
 }

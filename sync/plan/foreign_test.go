@@ -33,7 +33,7 @@ func TestForeignObjectsAreReportedAndLeftAlone(t *testing.T) {
 		{"a Service has the derived name and all our labels", []plan.Object{marked}, model.AlternateDerivedName("web"),
 			[]string{"NameTaken", web + ", which Comity did not create"}},
 		{"Services have both names", []plan.Object{foreignService(web), foreignService(model.AlternateDerivedName("web"))}, "",
-			[]string{"NameTaken", "nothing is imported"}},
+			[]string{"NameTaken", "what it stands for is not imported"}},
 		{"a slice has the plain name", []plan.Object{foreignSlice(web+"-b", "web", "b")}, web,
 			[]string{"NameTaken", `"` + model.SliceName(web, false, "b", "web-x") + `" is used instead`}},
 		{"slices have both names of a slice", []plan.Object{

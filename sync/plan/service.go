@@ -94,7 +94,7 @@ func (p *importer) nameProblems() []model.Problem {
 func (p *importer) nameTaken(kind, name, instead string) model.Problem {
 	consequence := fmt.Sprintf("%q is used instead", instead)
 	if instead == "" {
-		consequence = "nothing is imported"
+		consequence = "what it stands for is not imported"
 	}
 	return model.Problemf(model.ReasonNameTaken, "",
 		"%s %s/%s, which Comity did not create, has the name of a derived object, so %s; rename or delete it", kind, p.Key.Namespace, name, consequence)

@@ -195,7 +195,11 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.Endpo
 			existing := p.currentSlices[name]
 			isForeign := existing != nil && !model.IsManaged(existing) && p.adoptedFrom(existing) == ""
 			if isForeign && (n == 0 || !plain) { // one slice alone can have the plain name
-				problems = append(problems, p.nameTaken("EndpointSlice", name, w.Name))
+				problem := p.nameTaken("EndpointSlice", name, w.Name)
+				if w.Name == "" { // which cluster is without its endpoints
+					problem.Cluster = cluster
+				}
+				problems = append(problems, problem)
 			}
 		}
 	}

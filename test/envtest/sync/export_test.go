@@ -255,6 +255,31 @@ var _ = Describe("names", func() {
 		}).Should(ContainElement(HaveField("Reason", model.ReasonNameTaken)))
 	})
 
+	It("that foreign slices have are left to them, that is told, and one that gets free is used", func() {
+		ns := newNamespace("a", "b")
+		b, derived := clusters["b"], model.DerivedName("web")
+		foreign := []*discoveryv1.EndpointSlice{
+			endpoints(ns, "mine", model.SliceName(derived, true, "a", "web-x1"), "10.2.0.1"), endpoints(ns, "mine", model.SliceName(derived, false, "a", "web-x1"), "10.2.0.2"),
+		}
+		for _, s := range foreign {
+			s.Labels = nil
+			b.create(s)
+		}
+		clusters["a"].create(service(ns, "web"), endpoints(ns, "web", "web-x1", "10.1.0.1"), export(ns, "web"))
+		problems := func() []model.Problem {
+			seen, _ := b.agent.running.Observe(types.NamespacedName{Namespace: ns, Name: "web"})
+			return seen.Problems
+		}
+		Eventually(problems).Should(ContainElement(And(HaveField("Reason", model.ReasonNameTaken), HaveField("Cluster", model.ClusterID("a")))))
+		Consistently(b.backends(ns, "web")).Should(BeEmpty())
+		for _, s := range foreign {
+			Expect(read[discoveryv1.EndpointSlice](b, ns, s.Name).ResourceVersion).To(Equal(s.ResourceVersion))
+		}
+		Expect(b.client.Delete(ctx(), foreign[1])).To(Succeed())
+		Eventually(b.backends(ns, "web")).Should(Equal([]string{"a/10.1.0.1"}))
+		Eventually(problems).ShouldNot(ContainElement(HaveField("Cluster", model.ClusterID("a"))))
+	})
+
 	It("of foreign ServiceImports are left to them, and that is told", func() {
 		ns := newNamespace("a", "b")
 		b := clusters["b"]
