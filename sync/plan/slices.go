@@ -182,19 +182,20 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.Endpo
 		}
 	}
 	for _, w := range unnamed {
-		_ = takes(model.SliceName(p.name, true, cluster, SourceOf(w)), w) || takes(model.SliceName(p.name, false, cluster, SourceOf(w)), w)
-		// If neither, Comity's slice of that name has another address type, which
+		_ = slices.ContainsFunc(p.sliceNames(cluster, w), func(name string) bool { return takes(name, w) })
+		// If none, Comity's slice of that name has another address type, which
 		// cannot be changed: it is deleted now, and created by the next plan.
 	}
 	for n, w := range want {
-		for _, plain := range []bool{true, false} {
-			name := model.SliceName(p.name, plain, cluster, SourceOf(w))
+		names := p.sliceNames(cluster, w)
+		for i, name := range names {
 			if name == w.Name {
 				break // the other name was not needed
 			}
-			existing := p.currentSlices[name]
-			isForeign := existing != nil && !model.IsManaged(existing) && p.adoptedFrom(existing) == ""
-			if isForeign && (n == 0 || !plain) { // one slice alone can have the plain name
+			if n > 0 && i < len(names)-1 {
+				continue // one slice alone can have the plain name
+			}
+			if s := p.currentSlices[name]; s != nil && !model.IsManaged(s) && p.adoptedFrom(s) == "" {
 				problem := p.nameTaken("EndpointSlice", name, w.Name)
 				if w.Name == "" { // which cluster is without its endpoints
 					problem.Cluster = cluster
@@ -204,6 +205,11 @@ func (p *importer) nameSlices(cluster model.ClusterID, want []*discoveryv1.Endpo
 		}
 	}
 	return problems
+}
+
+// sliceNames are the names that a new slice of a cluster may have, the preferred one first.
+func (p *importer) sliceNames(cluster model.ClusterID, w *discoveryv1.EndpointSlice) []string {
+	return slices.Compact([]string{model.SliceName(p.name, true, cluster, SourceOf(w)), model.SliceName(p.name, false, cluster, SourceOf(w))})
 }
 
 // assigned returns the names of the existing slices of one cluster, by the slices

@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	// failover bounds how long requests may fail after a cluster is gone: twice what it takes as a rule, and
-	// less than the 45 s after which a cluster counts as lost whose endpoints answer.
-	failover = 40 * time.Second
+	// failover bounds how long requests may fail after a cluster is gone.
+	failover = 30 * time.Second
 	// clients send requests at once.
 	clients = 8
 )
